@@ -1,0 +1,239 @@
+"""Immutable files under one root: a local folder or any fsspec URL.
+
+A file is written under a temporary name and renamed (on an object store: one atomic put), never
+overwritten, and counts only once a record of the control plane points at it. Its size and SHA-256
+are checked before each use.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from upath import UPath
+
+from batchor_core.errors import ArtifactAlteredError, ArtifactError, ArtifactMissingError
+from batchor_core.model.records import ArtifactRef
+
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+class ArtifactWriter:
+    """A file on its way: write bytes, then ``commit``; leaving without it discards the file.
+
+    Made by ``ArtifactStore.writer``. Hashes while writing, so that nothing is read twice.
+    """
+
+    def __init__(self, temporary: Path, path: str, publish: Callable[[Path, str], None]) -> None:
+        self._temporary = temporary
+        self._path = path
+        self._publish = publish
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        self._file: IO[bytes] = os.fdopen(descriptor, "wb")
+        self._sha256 = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, data: Any) -> int:
+        """Append bytes (any buffer); return their number."""
+        view = memoryview(data).cast("B")
+        self._sha256.update(view)
+        self._file.write(view)
+        self.size_bytes += view.nbytes
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Do nothing: a file counts only once committed (Arrow's writers ask for it)."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more (Arrow's writers ask)."""
+        return self._file.closed
+
+    def close(self) -> None:
+        """Discard the file unless it was committed. Idempotent."""
+        if not self._file.closed:
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def commit(self) -> ArtifactRef:
+        """Make the file durable under its final name and return what points at it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._publish(self._temporary, self._path)
+        return ArtifactRef(
+            path=self._path, size_bytes=self.size_bytes, sha256=self._sha256.hexdigest()
+        )
+
+    def __enter__(self) -> "ArtifactWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ArtifactStore:
+    """The data plane under one root.
+
+    Args:
+        root: A local folder or any URL that fsspec understands.
+        storage_options: Passed to fsspec for a URL.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], **storage_options: Any) -> None:
+        self._root = UPath(root, **storage_options)
+        self._local_root = Path(self._root.path) if self._root.protocol in ("", "file") else None
+        self._spool: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def root(self) -> str:
+        """The root as it was given, for people and for the store of runs."""
+        return str(self._root)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files lie on this machine only."""
+        return self._local_root is not None
+
+    def writer(self, path: str) -> ArtifactWriter:
+        """Start the file at ``path``, relative to the root.
+
+        Raises:
+            ArtifactError: The folder cannot be written.
+        """
+        if self._local_root is None:
+            handle, name = tempfile.mkstemp(dir=self._spool_folder())
+            os.close(handle)
+            Path(name).unlink()
+            return ArtifactWriter(Path(name), path, self._upload)
+        target = self._local_root / path
+        try:
+            _make_folder(target.parent, self._local_root)
+            temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+            return ArtifactWriter(temporary, path, self._rename)
+        except OSError as exc:
+            raise ArtifactError(f"cannot write {path!r} under {self.root!r}: {exc}") from exc
+
+    @contextlib.contextmanager
+    def local(self, ref: ArtifactRef) -> Iterator[Path]:
+        """Give a local path with the file's checked content, for the time of the block.
+
+        Raises:
+            ArtifactMissingError: It is gone.
+            ArtifactAlteredError: Its size or its SHA-256 is not the recorded one.
+        """
+        if self._local_root is not None:
+            path = self._local_root / ref.path
+            self._check(path, ref)
+            yield path
+            return
+        with tempfile.TemporaryDirectory(dir=self._spool_folder()) as folder:
+            path = Path(folder) / Path(ref.path).name
+            self._download(ref, path)
+            self._check(path, ref)
+            yield path
+
+    def spool(self) -> "contextlib.AbstractContextManager[Path]":
+        """Give a local folder for transfers, removed after the block."""
+        return _spool(self._spool_folder())
+
+    def delete(self, path: str) -> None:
+        """Remove a file; one that is gone already is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._root / path).unlink()
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it; one that is gone already is no error."""
+        if self._local_root is not None:
+            shutil.rmtree(self._local_root / path, ignore_errors=True)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self._root.fs.rm((self._root / path).path, recursive=True)
+
+    def close(self) -> None:
+        """Remove what transfers left behind. Idempotent."""
+        if self._spool is not None:
+            self._spool.cleanup()
+            self._spool = None
+
+    def _check(self, path: Path, ref: ArtifactRef) -> None:
+        try:
+            size = path.stat().st_size
+            if size != ref.size_bytes:
+                raise ArtifactAlteredError(
+                    f"{ref.path!r} under {self.root!r} has {size} bytes, {ref.size_bytes} were "
+                    "recorded: restore it, or cancel the run"
+                )
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise ArtifactMissingError(
+                f"{ref.path!r} is not under {self.root!r} any more: restore it, or check that "
+                "every process uses the same artifact root"
+            ) from None
+        if digest != ref.sha256:
+            raise ArtifactAlteredError(
+                f"{ref.path!r} under {self.root!r} was changed after it was recorded: restore it, "
+                "or cancel the run"
+            )
+
+    def _rename(self, temporary: Path, path: str) -> None:
+        assert self._local_root is not None
+        temporary.replace(self._local_root / path)
+
+    def _upload(self, temporary: Path, path: str) -> None:
+        self._root.fs.put_file(str(temporary), (self._root / path).path)
+        temporary.unlink()
+
+    def _download(self, ref: ArtifactRef, path: Path) -> None:
+        try:
+            self._root.fs.get_file((self._root / ref.path).path, str(path))
+        except FileNotFoundError:
+            return  # the check that follows names it
+
+    def _spool_folder(self) -> str:
+        if self._local_root is not None:
+            _make_folder(self._local_root, self._local_root)
+            folder = self._local_root / "spool"
+            _make_folder(folder, self._local_root)
+            return str(folder)
+        if self._spool is None:
+            self._spool = tempfile.TemporaryDirectory(prefix="batchor-spool-")
+        return self._spool.name
+
+
+class LocalArtifactStore(ArtifactStore):
+    """The data plane in a local folder.
+
+    Args:
+        root: The folder; made with mode 0700 when it is first written to.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        super().__init__(Path(root).expanduser().absolute())
+
+
+@contextlib.contextmanager
+def _spool(parent: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        yield Path(folder)
+
+
+def _make_folder(folder: Path, root: Path) -> None:
+    """Make ``folder`` and what is missing above it, up to the root, all with mode 0700."""
+    if folder.is_dir():
+        return
+    if folder != root:
+        _make_folder(folder.parent, root)
+    folder.mkdir(mode=_FOLDER_MODE, parents=folder == root, exist_ok=True)

@@ -1,0 +1,180 @@
+"""One bounded, re-runnable cycle over one run: the order of the steps, and nothing else."""
+
+import logging
+from collections.abc import Callable
+
+from batchor_core.artifacts import ArtifactStore
+from batchor_core.clock import Clock
+from batchor_core.errors import ArtifactError, LeaseLostError
+from batchor_core.executor.cancel import cancel
+from batchor_core.executor.collect import collect
+from batchor_core.executor.cycle import Attachment, Cycle, LeaseKeeper, Probe, Progress, no_probe
+from batchor_core.executor.due import HEAVY_STEPS, due_steps
+from batchor_core.executor.finish import finish
+from batchor_core.executor.ingest import ingest
+from batchor_core.executor.plan import RunPlan
+from batchor_core.executor.poll import AccountFaultError, poll
+from batchor_core.executor.recover import recover
+from batchor_core.executor.retry import retry
+from batchor_core.executor.submit import submit
+from batchor_core.model.records import RunRecord
+from batchor_core.model.states import RunControlState, RunState, SubmissionState
+from batchor_core.planning.tokens import TokenEstimator
+from batchor_core.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+
+class Executor:
+    """Advances runs of one store and one artifact root.
+
+    Args:
+        store: The control plane.
+        artifacts: The data plane.
+        clock: Time.
+        owner: Names this process and object in leases.
+        probe: Called at each point where a crash would leave something behind.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        artifacts: ArtifactStore,
+        clock: Clock,
+        owner: str,
+        probe: Probe = no_probe,
+    ) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._clock = clock
+        self._owner = owner
+        self._probe = probe
+        self._tokens = TokenEstimator()
+
+    def advance(
+        self,
+        run_id: str,
+        plan: RunPlan,
+        attachment: Attachment | None = None,
+        deadline: float | None = None,
+    ) -> Progress:
+        """Do what is due for a run, and say when the next thing will be.
+
+        Args:
+            run_id: The run.
+            plan: The run's bound job.
+            attachment: Source and prompts, in the process that has them.
+            deadline: Monotonic instant after which nothing new is begun.
+        """
+        run = self._store.get_run(run_id)
+        if run.state.is_terminal:
+            return Progress(run=run)
+        did = self._poll(run, plan, deadline)
+        if not self._is_heavy_due(run_id, plan):
+            return self._progress(run_id, plan, did)
+        timing = plan.job.timing
+        keeper = LeaseKeeper.acquire(self._store, self._clock, run_id, self._owner, timing.lease_s)
+        if keeper is None:
+            return self._busy(run_id, did)
+        cycle = Cycle(
+            store=self._store,
+            artifacts=self._artifacts,
+            clock=self._clock,
+            run=self._store.get_run(run_id),
+            plan=plan,
+            keeper=keeper,
+            tokens=self._tokens,
+            attachment=attachment,
+            deadline=deadline,
+            probe=self._probe,
+        )
+        try:
+            did += self._steps(cycle)
+        except LeaseLostError:
+            logger.warning("run %s: another process has taken over", run_id)
+            return self._busy(run_id, did)
+        except ArtifactError as exc:
+            logger.warning("run %s: paused: %s", run_id, exc)
+            cycle.pause(f"artifacts: {exc}")
+        finally:
+            keeper.release()
+        return self._progress(run_id, plan, did)
+
+    def _poll(self, run: RunRecord, plan: RunPlan, deadline: float | None) -> list[str]:
+        now = self._clock.now()
+        active = self._store.list_submissions(run.run_id, states=[SubmissionState.ACTIVE])
+        due = [s for s in active if s.next_poll_at is None or s.next_poll_at <= now]
+        if not due:
+            return []
+        try:
+            ended = poll(
+                self._store,
+                plan.provider,
+                self._clock,
+                due,
+                poll_s=plan.job.timing.poll_s,
+                deadline=deadline,
+            )
+        except AccountFaultError as exc:
+            self._store.set_control(run.run_id, RunControlState.PAUSE, str(exc))
+            return []
+        return ["poll"] if ended else []
+
+    def _steps(self, cycle: Cycle) -> list[str]:
+        """Run the steps that the run's control allows, in their one order."""
+        did: list[str] = []
+        for name, step in _STEPS:
+            cycle.refresh()
+            if cycle.run.state.is_terminal or (cycle.is_over and did):
+                break
+            if name in _allowed(cycle.run) and step(cycle):
+                did.append(name)
+            cycle.keeper.keep()
+        return did
+
+    def _is_heavy_due(self, run_id: str, plan: RunPlan) -> bool:
+        now = self._clock.now()
+        work = self._store.open_work(run_id)
+        return any(
+            due.step in HEAVY_STEPS and due.at <= now
+            for due in due_steps(work, plan.job.timing, now)
+        )
+
+    def _progress(self, run_id: str, plan: RunPlan, did: list[str]) -> Progress:
+        now = self._clock.now()
+        work = self._store.open_work(run_id)
+        instants = [due.at for due in due_steps(work, plan.job.timing, now)]
+        return Progress(run=work.run, did=did, next_due=min(instants, default=None))
+
+    def _busy(self, run_id: str, did: list[str]) -> Progress:
+        lease = self._store.lease_of(run_id)
+        return Progress(
+            run=self._store.get_run(run_id),
+            did=did,
+            next_due=lease.expires_at if lease else self._clock.now(),
+            busy=True,
+        )
+
+
+_STEPS: tuple[tuple[str, Callable[[Cycle], bool]], ...] = (
+    ("recover", recover),
+    ("cancel", cancel),
+    ("collect", collect),
+    ("retry", retry),
+    ("ingest", ingest),
+    ("submit", submit),
+    ("finish", finish),
+)
+
+_ALWAYS = frozenset({"recover", "collect"})
+"""Allowed under every control: results expire, and a doubt is settled better early."""
+
+
+def _allowed(run: RunRecord) -> frozenset[str]:
+    if run.control is RunControlState.CANCEL:
+        return _ALWAYS | {"cancel", "finish"}
+    if run.control is RunControlState.PAUSE:
+        return _ALWAYS
+    if run.state is RunState.INGESTING:
+        return _ALWAYS | {"ingest"}  # nothing is sent before the source is read to its end
+    return _ALWAYS | {"retry", "submit", "finish"}

@@ -1,0 +1,181 @@
+"""From an ended provider batch to one outcome file: download, decode, judge, commit."""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from batchor_core.errors import ProviderError
+from batchor_core.executor.answers import AnswerSheet
+from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.submit import refuse
+from batchor_core.model.faults import Fault, FaultKind, ItemErrorCode, ItemFault
+from batchor_core.model.records import ChunkRecord, Collected, SubmissionRecord
+from batchor_core.model.states import SubmissionState
+from batchor_core.planning.retries import backoff_s
+from batchor_core.providers.protocol import RawPart
+
+logger = logging.getLogger(__name__)
+
+_COPY_BYTES = 1 << 20
+_DOWNLOADS = 2
+"""A download that lacks items is repeated once before they count as missing."""
+
+
+def collect(cycle: Cycle) -> bool:
+    """Collect every ended submission, oldest first, while the cycle has time.
+
+    A crash leaves the results at the provider, and perhaps files that nothing points at: the next
+    cycle downloads again. Results are never asked for twice once they are committed.
+
+    Returns:
+        Whether a submission was collected or settled.
+    """
+    did = False
+    states = [SubmissionState.ENDED]
+    for submission in cycle.store.list_submissions(cycle.run.run_id, states=states):
+        if cycle.is_over:
+            break
+        did |= _collect_one(cycle, submission)
+        cycle.keeper.keep()
+    return did
+
+
+def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
+    chunk = cycle.store.get_chunk(cycle.run.run_id, submission.chunk_seq)
+    result = submission.provider_result or {}
+    rejected = result.get("rejected")
+    if rejected is not None and rejected["kind"] == FaultKind.CAPACITY:
+        refuse(cycle, chunk, submission, Fault(**{**rejected, "kind": FaultKind.CAPACITY}))
+        return True
+    try:
+        collected = _judge_results(cycle, chunk, submission, result)
+    except ProviderError as exc:
+        return _download_failed(cycle, submission, exc)
+    cycle.probe("collect.written")
+    cycle.store.collect(cycle.lease, submission.submission_id, collected)
+    cycle.probe("collect.committed")
+    _delete_remote(cycle, submission, result)
+    return True
+
+
+def _judge_results(
+    cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, result: Mapping[str, Any]
+) -> Collected:
+    with cycle.artifacts.spool() as folder, cycle.artifacts.local(chunk.items) as items:
+        path = cycle.layout.outcomes(submission.submission_id, cycle.lease.token)
+        with AnswerSheet(cycle, chunk, items, path) as sheet:
+            if "rejected" in result:
+                _judge_rejected(sheet, result)
+            elif result.get("lost"):
+                sheet.close_rest(_LOST)
+            else:
+                _judge_files(cycle, submission, sheet, result["files"], folder)
+            totals = sheet.commit()
+    retry_at = _retry_at(cycle, chunk) if totals.retry_count else None
+    return Collected(
+        outcomes=totals.outcomes,
+        ok_count=totals.ok_count,
+        failed_count=totals.failed_count,
+        retry_count=totals.retry_count,
+        retry_at=retry_at,
+        usage=totals.usage,
+        quarantined=totals.quarantined,
+    )
+
+
+def _judge_files(
+    cycle: Cycle,
+    submission: SubmissionRecord,
+    sheet: AnswerSheet,
+    files: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    parts: list[RawPart] = []
+    for attempt in range(_DOWNLOADS):
+        target = folder / str(attempt)
+        target.mkdir()
+        parts = cycle.plan.provider.download_results(files, target, cycle.keeper.keep)
+        sheet.read(parts)
+        if not sheet.open_count:
+            break
+        if attempt == 0:
+            logger.warning(
+                "run %s: the results of batch %s lack %d item(s); downloading once more",
+                cycle.run.run_id,
+                submission.provider_batch_id,
+                sheet.open_count,
+            )
+    sheet.close_faulted()
+    sheet.close_rest(_MISSING)
+    if cycle.plan.job.artifact_policy.raw_results == "keep":
+        for number, part in enumerate(parts):
+            _keep_raw(cycle, submission, part, number)
+
+
+def _judge_rejected(sheet: AnswerSheet, result: Mapping[str, Any]) -> None:
+    """A rejected batch ran nothing: the lines it names fail, the rest is free to go again."""
+    rejected = result["rejected"]
+    for line, fault in result.get("lines", {}).items():
+        sheet.close_line(int(line), ItemFault(**fault))
+    sheet.close_rest(
+        ItemFault(
+            code=ItemErrorCode.REJECTED_BATCH,
+            message=f"{rejected['code']}: {rejected['message']}",
+            retryable=True,
+            consumes_attempt=False,
+        )
+    )
+
+
+def _retry_at(cycle: Cycle, chunk: ChunkRecord) -> datetime:
+    return cycle.in_seconds(backoff_s(chunk.round, policy=cycle.plan.job.retry_policy))
+
+
+def _download_failed(cycle: Cycle, submission: SubmissionRecord, error: ProviderError) -> bool:
+    fault = error.fault
+    if fault.kind is FaultKind.ACCOUNT:
+        cycle.pause(f"{fault.code}: {fault.message}")
+    elif fault.kind is FaultKind.MISSING:
+        cycle.pause(
+            f"results_gone: the results of batch {submission.provider_batch_id} are not at the "
+            f"provider any more ({fault.message})"
+        )
+    logger.warning("run %s: results cannot be fetched yet: %s", cycle.run.run_id, error)
+    return False
+
+
+def _keep_raw(cycle: Cycle, submission: SubmissionRecord, part: RawPart, number: int) -> None:
+    """Keep the answers byte for byte; nothing but an export reads them."""
+    path = cycle.layout.raw(submission.submission_id, cycle.lease.token, part.kind, 0)
+    compressor = zstandard.ZstdCompressor(level=3)
+    with part.path.open("rb") as source, cycle.artifacts.writer(path) as file:
+        compressor.copy_stream(source, file, read_size=_COPY_BYTES)  # type: ignore[arg-type]  # has write
+        file.commit()
+    cycle.probe(f"collect.raw_{number}")
+    cycle.keeper.keep()
+
+
+def _delete_remote(cycle: Cycle, submission: SubmissionRecord, result: Mapping[str, Any]) -> None:
+    """Remove our files at the provider; that this fails costs storage there and nothing else."""
+    if cycle.plan.job.artifact_policy.remote_files == "keep":
+        return
+    try:
+        cycle.plan.provider.delete_remote(
+            upload_ref=submission.upload_ref, result=result.get("files")
+        )
+    except ProviderError as exc:
+        logger.warning("run %s: remote files were not deleted: %s", cycle.run.run_id, exc)
+
+
+def _item_fault(code: str, message: str, *, again: bool) -> ItemFault:
+    return ItemFault(code=code, message=message, retryable=again, consumes_attempt=True)
+
+
+_MISSING = _item_fault(
+    ItemErrorCode.MISSING_RESULT, "the provider's results have no line for this item", again=True
+)
+_LOST = _item_fault("results_lost", "the provider does not know this batch any more", again=False)

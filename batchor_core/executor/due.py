@@ -1,0 +1,73 @@
+"""When a run can be advanced, and by what: a pure look at its open work.
+
+The one place that knows which step is due; ``wait``, the sensors and the command line ask it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from batchor_core.model.policies import TimingPolicy
+from batchor_core.model.states import ChunkState, RunControlState, RunState, SubmissionState
+from batchor_core.store.protocol import OpenWork
+
+HEAVY_STEPS = frozenset({"ingest", "recover", "cancel", "collect", "retry", "submit", "finish"})
+"""Everything but polling: these move files or take a while."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """A step and the instant from which it can do something."""
+
+    step: str
+    at: datetime
+
+
+def due_steps(work: OpenWork, timing: TimingPolicy, now: datetime) -> list[Due]:
+    """Return what is or will be due for a run, in no particular order.
+
+    Empty for a run that is over, and for one that is paused with nothing in flight.
+    """
+    if work.run.state.is_terminal:
+        return []
+    return list(_due(work, timing, now))
+
+
+def _due(work: OpenWork, timing: TimingPolicy, now: datetime) -> Iterator[Due]:
+    control = work.run.control
+    going = control is RunControlState.RUN
+    for submission in work.submissions:
+        state = submission.state
+        if state is SubmissionState.ACTIVE:
+            if control is RunControlState.CANCEL and not _is_cancelling(submission.provider_status):
+                yield Due(step="cancel", at=now)
+            yield Due(step="poll", at=submission.next_poll_at or now)
+        elif state is SubmissionState.ENDED:
+            yield Due(step="collect", at=now)
+        elif state is SubmissionState.INTENDED:
+            end = submission.create_ended_at or submission.create_allowed_until or now
+            settled = end + timedelta(seconds=timing.settle_s)
+            look_again = now + timedelta(seconds=min(timing.poll_s, timing.lease_s / 4))
+            yield Due(step="recover", at=min(settled, look_again) if settled > now else now)
+        elif going:
+            yield Due(step="retry", at=submission.retry_at or now)
+    for chunk in work.chunks:
+        if chunk.state is ChunkState.READY and going and work.run.state is RunState.RUNNING:
+            yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))
+        elif chunk.state is ChunkState.READY and control is RunControlState.CANCEL:
+            yield Due(step="cancel", at=now)
+    if work.run.state is RunState.INGESTING and going:
+        yield Due(step="ingest", at=now)
+    elif control is not RunControlState.PAUSE and not work.chunks and not _holds_up(work):
+        yield Due(step="finish", at=now)
+
+
+def _holds_up(work: OpenWork) -> bool:
+    """Whether a submission keeps the run from being closed."""
+    if work.run.control is RunControlState.CANCEL:
+        return any(s.state is not SubmissionState.COLLECTED for s in work.submissions)
+    return bool(work.submissions) or work.run.state is RunState.INGESTING
+
+
+def _is_cancelling(status: str | None) -> bool:
+    return (status or "").startswith("cancel")

@@ -1,0 +1,172 @@
+"""Writing the result table, part by part, and closing the run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchor_core.artifacts.tables import outcome_schema
+from batchor_core.errors import RowConservationError
+from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.retry import waiting
+from batchor_core.model.faults import ItemErrorCode
+from batchor_core.model.records import ArtifactRef, ChunkRecord, SubmissionRecord
+from batchor_core.model.states import (
+    ChunkState,
+    RunControlState,
+    RunState,
+    SubmissionState,
+    Verdict,
+)
+from batchor_core.results.joining import BATCH_ID, join_outcomes
+
+_UNSETTLED = frozenset({SubmissionState.INTENDED, SubmissionState.ACTIVE, SubmissionState.ENDED})
+
+
+def finish(cycle: Cycle) -> bool:
+    """Close the run if nothing can change its outcomes any more.
+
+    A crash leaves some parts recorded: the next cycle writes the missing ones.
+
+    Returns:
+        Whether the run was closed.
+    """
+    if not is_settled(cycle):
+        return False
+    sources = _Sources.of(cycle)
+    for chunk in sources.roots:
+        if chunk.results is None:
+            part = _write_part(cycle, sources, chunk)
+            cycle.probe("finish.part_written")
+            cycle.store.set_results_part(cycle.lease, chunk.seq, part)
+            cycle.keeper.keep()
+    _check_conservation(cycle)
+    cycle.probe("finish.written")
+    _close(cycle)
+    cycle.probe("finish.closed")
+    return True
+
+
+def is_settled(cycle: Cycle) -> bool:
+    """Whether no submission is open and nothing is ready or waits to be packed."""
+    cancelled = cycle.run.control is RunControlState.CANCEL
+    if cycle.run.state is RunState.INGESTING and not cancelled:
+        return False
+    run_id = cycle.run.run_id
+    open_chunks = cycle.store.list_chunks(
+        run_id, states=[ChunkState.READY, ChunkState.SUBMITTED], limit=1
+    )
+    if open_chunks or cycle.store.list_submissions(run_id, states=_UNSETTLED):
+        return False
+    return cancelled or not waiting(cycle)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sources:
+    """What the result table is made of.
+
+    Attributes:
+        roots: Chunks of round 0 that were not split from another, in order: one part each.
+        collected: (submission, its chunk): their outcome files.
+        abandoned: Chunks whose items fail with the chunk's own error code.
+    """
+
+    roots: Sequence[ChunkRecord]
+    collected: Sequence[tuple[SubmissionRecord, ChunkRecord]]
+    abandoned: Sequence[ChunkRecord]
+
+    @classmethod
+    def of(cls, cycle: Cycle) -> "_Sources":
+        chunks = cycle.store.list_chunks(cycle.run.run_id)
+        by_seq = {chunk.seq: chunk for chunk in chunks}
+        collected = cycle.store.list_submissions(
+            cycle.run.run_id, states=[SubmissionState.COLLECTED]
+        )
+        return cls(
+            roots=[c for c in chunks if c.round == 0 and c.parent_seq is None],
+            collected=[(s, by_seq[s.chunk_seq]) for s in collected],
+            abandoned=[c for c in chunks if c.state is ChunkState.ABANDONED],
+        )
+
+
+def _write_part(cycle: Cycle, sources: _Sources, root: ChunkRecord) -> ArtifactRef:
+    """Join the items of one chunk of round 0 with their outcomes, in input order."""
+    with cycle.artifacts.local(root.items) as items_path:
+        items = pq.read_table(items_path)
+    schema = outcome_schema(cycle.plan.columns.schema if cycle.plan.columns else None)
+    schema = schema.append(pa.field(BATCH_ID, pa.string()))
+    tables = [schema.empty_table()]
+    tables += [_of_submission(cycle, s, root) for s, c in sources.collected if _overlap(c, root)]
+    tables += [
+        _of_abandoned(cycle, c, schema, root) for c in sources.abandoned if _overlap(c, root)
+    ]
+    table = join_outcomes(
+        items,
+        pa.concat_tables(tables),
+        schema=cycle.plan.result_schema,
+        unanswered=_code_of_unanswered(cycle),
+    )
+    with cycle.artifacts.writer(cycle.layout.results(root.seq, cycle.lease.token)) as file:
+        pq.write_table(table, file, compression="zstd")
+        return file.commit()
+
+
+def _of_submission(cycle: Cycle, submission: SubmissionRecord, root: ChunkRecord) -> pa.Table:
+    assert submission.outcomes is not None
+    with cycle.artifacts.local(submission.outcomes) as path:
+        table = pq.read_table(path, filters=_rows_of(root))
+    batch_id = pa.repeat(pa.scalar(submission.provider_batch_id, pa.string()), table.num_rows)
+    return table.append_column(BATCH_ID, batch_id)
+
+
+def _of_abandoned(
+    cycle: Cycle, chunk: ChunkRecord, schema: pa.Schema, root: ChunkRecord
+) -> pa.Table:
+    """Return failed outcomes for the items of a chunk that was given up."""
+    with cycle.artifacts.local(chunk.items) as path:
+        items = pq.read_table(path, columns=["row", "attempts"], filters=_rows_of(root))
+    count = items.num_rows
+    values = {
+        "row": items["row"],
+        "attempts": items["attempts"],
+        "verdict": pa.repeat(Verdict.FAILED.value, count),
+        "error_code": pa.repeat(pa.scalar(chunk.error_code, pa.string()), count),
+        "error_message": pa.repeat(pa.scalar(chunk.error_message, pa.string()), count),
+    }
+    columns = [values.get(field.name, pa.nulls(count, field.type)) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _rows_of(root: ChunkRecord) -> list[tuple[str, str, int]]:
+    return [("row", ">=", root.first_row), ("row", "<=", root.last_row)]
+
+
+def _overlap(chunk: ChunkRecord, root: ChunkRecord) -> bool:
+    return chunk.first_row <= root.last_row and root.first_row <= chunk.last_row
+
+
+def _code_of_unanswered(cycle: Cycle) -> tuple[str, str] | None:
+    """Return (code, message) of items without a final outcome; None where there must be none."""
+    if cycle.run.control is RunControlState.CANCEL:
+        return ItemErrorCode.RUN_CANCELLED, cycle.run.control_reason or "the run was cancelled"
+    return None
+
+
+def _check_conservation(cycle: Cycle) -> None:
+    counts = cycle.store.counts(cycle.run.run_id)
+    if counts.accounted != counts.total:
+        raise RowConservationError(
+            f"run {cycle.run.run_id!r} has {counts.total} items and accounts for "
+            f"{counts.accounted}: {counts}"
+        )
+
+
+def _close(cycle: Cycle) -> None:
+    if cycle.run.control is RunControlState.CANCEL:
+        state = RunState.CANCELLED
+    elif cycle.store.counts(cycle.run.run_id).failed:
+        state = RunState.COMPLETED_WITH_FAILURES
+    else:
+        state = RunState.SUCCEEDED
+    cycle.run = cycle.store.close_run(cycle.lease, state)

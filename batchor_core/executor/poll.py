@@ -1,0 +1,166 @@
+"""Asking providers for the status of what is in flight: no lease, no file, no row."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from batchor_core.clock import Clock
+from batchor_core.errors import ProviderError
+from batchor_core.model.faults import FaultKind
+from batchor_core.model.records import SubmissionRecord
+from batchor_core.providers.protocol import BatchPhase, BatchProvider, ProviderBatch
+from batchor_core.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+LOST_AFTER_MISSING = 10
+"""Consecutive "no such batch" answers before a batch counts as lost: one is no proof (a provider
+has answered 404 between two 200s)."""
+
+LOST_AFTER = timedelta(minutes=10)
+"""And this long after the batch was acknowledged, at the earliest."""
+
+
+class AccountFaultError(ProviderError):
+    """The account cannot be polled at all (key, permission): its runs have to be paused."""
+
+
+def poll(
+    store: Store,
+    provider: BatchProvider,
+    clock: Clock,
+    submissions: Sequence[SubmissionRecord],
+    *,
+    poll_s: float,
+    deadline: float | None = None,
+) -> bool:
+    """Look at active submissions of one account and record what is seen.
+
+    Args:
+        store: The control plane.
+        provider: The account.
+        clock: Now, and the deadline's clock.
+        submissions: Active ones that are due, of any runs.
+        poll_s: Seconds until those that work on are due again.
+        deadline: Monotonic instant after which nothing further is asked.
+
+    Returns:
+        Whether a batch has ended.
+
+    Raises:
+        AccountFaultError: The provider refuses the account.
+    """
+    try:
+        return _poll(store, provider, clock, submissions, poll_s, deadline)
+    except AccountFaultError:
+        for submission in submissions:
+            store.note_poll(
+                submission.submission_id,
+                provider_status=None,
+                provider_counts=None,
+                next_poll_at=clock.now() + timedelta(seconds=poll_s),
+            )
+        raise
+
+
+def _poll(
+    store: Store,
+    provider: BatchProvider,
+    clock: Clock,
+    submissions: Sequence[SubmissionRecord],
+    poll_s: float,
+    deadline: float | None,
+) -> bool:
+    ids = [s.provider_batch_id for s in submissions if s.provider_batch_id]
+    try:
+        seen = dict(provider.get_many(ids))
+    except ProviderError as exc:
+        _refuse_account(exc)
+        seen = {}
+    ended = False
+    for submission in submissions:
+        if deadline is not None and clock.monotonic() >= deadline:
+            break
+        batch = seen.get(submission.provider_batch_id or "") or _get(provider, submission)
+        ended |= _record(store, clock, submission, batch, poll_s)
+    return ended
+
+
+def _get(provider: BatchProvider, submission: SubmissionRecord) -> ProviderBatch | ProviderError:
+    try:
+        return provider.get(submission.provider_batch_id or "")
+    except ProviderError as exc:
+        _refuse_account(exc)
+        return exc
+
+
+def _refuse_account(error: ProviderError) -> None:
+    if error.fault.kind is FaultKind.ACCOUNT:
+        raise AccountFaultError(str(error), error.fault) from error
+
+
+def _record(
+    store: Store,
+    clock: Clock,
+    submission: SubmissionRecord,
+    seen: ProviderBatch | ProviderError,
+    poll_s: float,
+) -> bool:
+    if isinstance(seen, ProviderError):
+        return _record_failure(store, clock, submission, seen, poll_s)
+    if seen.phase is BatchPhase.WORKING:
+        store.note_poll(
+            submission.submission_id,
+            provider_status=seen.status,
+            provider_counts=seen.counts,
+            next_poll_at=clock.now() + timedelta(seconds=poll_s),
+        )
+        return False
+    return store.mark_ended(
+        submission.submission_id,
+        provider_status=seen.status,
+        provider_result=result_of(seen),
+    )
+
+
+def _record_failure(
+    store: Store, clock: Clock, submission: SubmissionRecord, error: ProviderError, poll_s: float
+) -> bool:
+    missing = error.fault.kind is FaultKind.MISSING
+    if missing and _is_lost(clock, submission):
+        return store.mark_ended(
+            submission.submission_id, provider_status="lost", provider_result={"lost": True}
+        )
+    wait_s = max(poll_s, error.fault.retry_after_s or 0.0)
+    logger.warning("batch %s cannot be polled: %s", submission.provider_batch_id, error)
+    store.note_poll(
+        submission.submission_id,
+        provider_status=None,
+        provider_counts=None,
+        next_poll_at=clock.now() + timedelta(seconds=wait_s),
+        missing=missing,
+    )
+    return False
+
+
+def _is_lost(clock: Clock, submission: SubmissionRecord) -> bool:
+    since = submission.activated_at
+    return (
+        submission.missing_polls + 1 >= LOST_AFTER_MISSING
+        and since is not None
+        and clock.now() - since >= LOST_AFTER
+    )
+
+
+def result_of(batch: ProviderBatch) -> dict[str, Any]:
+    """Return what is stored of an ended batch: where its results are, or why there are none."""
+    result: dict[str, Any] = {"files": dict(batch.result or {})}
+    if batch.fault is not None:
+        result["rejected"] = dataclasses.asdict(batch.fault)
+        result["lines"] = {
+            str(line): dataclasses.asdict(fault)
+            for line, fault in (batch.line_faults or {}).items()
+        }
+    return result

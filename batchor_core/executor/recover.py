@@ -1,0 +1,105 @@
+"""Settling intents: was a provider batch created, or not? Nothing is sent again before we know."""
+
+import logging
+from datetime import datetime, timedelta
+
+from batchor_core.errors import ProviderError
+from batchor_core.executor.cycle import Cycle
+from batchor_core.model.faults import FaultKind
+from batchor_core.model.records import SubmissionRecord
+from batchor_core.model.states import SubmissionState
+from batchor_core.providers.protocol import ProviderBatch, Sighting
+
+logger = logging.getLogger(__name__)
+
+
+def recover(cycle: Cycle) -> bool:
+    """Settle what earlier cycles, of this process or of dead ones, left ``intended``.
+
+    Runs before anything is submitted, under the lease: whatever is still ``intended`` now has no
+    living call behind it, or one that ends within the lease it started under.
+
+    Returns:
+        Whether a submission was settled.
+    """
+    did = False
+    states = [SubmissionState.INTENDED]
+    for submission in cycle.store.list_submissions(cycle.run.run_id, states=states):
+        if cycle.is_over:
+            break
+        did |= _settle(cycle, submission)
+        cycle.keeper.keep()
+    return did
+
+
+def settled_at(submission: SubmissionRecord, settle_s: float) -> datetime | None:
+    """Return when the settling time is over by our clock; None where nothing can have happened."""
+    end = submission.create_ended_at or submission.create_allowed_until
+    return end + timedelta(seconds=settle_s) if end else None
+
+
+def _settle(cycle: Cycle, submission: SubmissionRecord) -> bool:
+    if submission.create_allowed_until is None:
+        _give_up(cycle, submission, "the process died before the create call")
+        return True
+    try:
+        sighting = cycle.plan.provider.find(upload_ref=submission.upload_ref, key=submission.key)
+    except ProviderError as exc:
+        if exc.fault.kind is FaultKind.ACCOUNT:
+            cycle.pause(f"{exc.fault.code}: {exc.fault.message}")
+        logger.warning("run %s: cannot look for a batch yet: %s", cycle.run.run_id, exc)
+        return False
+    if sighting.matches:
+        _adopt(cycle, submission, sighting)
+        return True
+    if not _is_settled(cycle, submission, sighting):
+        return False
+    _give_up(cycle, submission, "looked for throughout the settling time: it was never created")
+    return True
+
+
+def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> None:
+    """Take the oldest match as ours; an exact twin is cancelled, since nobody would collect it."""
+    matches = sorted(sighting.matches, key=_age)
+    batch = matches[0]
+    cycle.store.activate(
+        cycle.lease,
+        submission.submission_id,
+        provider_batch_id=batch.batch_id,
+        provider_status=batch.status,
+        next_poll_at=cycle.clock.now(),
+        adopted=True,
+    )
+    cycle.probe("recover.adopted")
+    logger.info("run %s: found batch %s again", cycle.run.run_id, batch.batch_id)
+    for twin in matches[1:]:
+        logger.warning("run %s: cancelling twin batch %s", cycle.run.run_id, twin.batch_id)
+        cycle.plan.provider.cancel(twin.batch_id)
+
+
+def _age(batch: ProviderBatch) -> tuple[float, str]:
+    created = batch.created_at.timestamp() if batch.created_at else float("inf")
+    return created, batch.batch_id
+
+
+def _give_up(cycle: Cycle, submission: SubmissionRecord, reason: str) -> None:
+    cycle.store.void(cycle.lease, submission.submission_id, reason=reason, not_before=None)
+    cycle.probe("recover.voided")
+
+
+def _is_settled(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bool:
+    """Whether the settling time was over when the look began.
+
+    Instants of the provider's clock are compared with each other where both are known, so that
+    neither a skewed nor a jumping clock of ours shortens the wait.
+    """
+    timing = cycle.plan.job.timing
+    began, now = submission.create_server_time, sighting.server_time
+    if began is not None and now is not None:
+        longest_call_s = 0.0 if submission.create_ended_at else timing.lease_s
+        # The upload was answered before the lease was renewed for the create.
+        slack_s = timing.effective_create_timeout_s if submission.create_ended_at else 0.0
+        wait_s = timing.settle_s + longest_call_s + slack_s
+        return now - began >= timedelta(seconds=wait_s)
+    ready = settled_at(submission, timing.settle_s)
+    return ready is not None and cycle.clock.now() >= ready

@@ -1,0 +1,83 @@
+"""From blocks of rows to encoded requests: what ingestion seals and a fingerprint is made of."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from batchor_core.errors import SourceError
+from batchor_core.executor.cycle import Attachment
+from batchor_core.executor.plan import RunPlan
+from batchor_core.planning.prompts import Prompt
+from batchor_core.sources.protocol import CheckpointedItemSource, ItemBlock, ItemSource
+from batchor_core.sources.rows import items_of
+
+Encoded = tuple[bytes, bytes]
+"""(request key, canonical body)."""
+
+
+class RequestReader:
+    """Encodes the rows of a run's source.
+
+    Args:
+        plan: The run's encoder.
+        attachment: The source and how its rows become prompts.
+    """
+
+    def __init__(self, plan: RunPlan, attachment: Attachment) -> None:
+        self._encode = plan.encoder.encode
+        self._source = attachment.source
+        self._prompts = attachment.prompts
+
+    def read(
+        self, block: ItemBlock, first_row: int
+    ) -> tuple[Sequence[str], Sequence[int], list[Encoded]]:
+        """Return (item ids, members, encoded requests) of a block.
+
+        Args:
+            block: The rows.
+            first_row: Number in the run of the block's first row.
+
+        Raises:
+            SourceError: A prompt cannot be sent; the message names where it is.
+        """
+        ids = _ids_of(block, first_row)
+        members = block.partitions if block.partitions is not None else [0] * len(block)
+        prompts = self._prompts_of(block, first_row)
+        try:
+            return ids, members, [self._encode(prompt) for prompt in prompts]
+        except (ValueError, TypeError, AttributeError) as exc:
+            raise SourceError(
+                f"a prompt of {self._source.label}, in the rows from {first_row} on (counted from "
+                f"0), cannot be sent: {type(exc).__name__}"
+            ) from exc
+
+    def _prompts_of(self, block: ItemBlock, first_row: int) -> list[Prompt]:
+        if block.frame is None:
+            return self._prompts.of_items(block.items or ())
+        return self._prompts.of_frame(block.frame, lambda: items_of(block, first_row), first_row)
+
+
+def _ids_of(block: ItemBlock, first_row: int) -> Sequence[str]:
+    if block.item_ids is not None:
+        return block.item_ids
+    if block.items is not None:
+        return [item.item_id for item in block.items]
+    return [str(row) for row in range(first_row, first_row + len(block))]
+
+
+def read_requests(
+    plan: RunPlan, attachment: Attachment
+) -> Iterator[tuple[Sequence[str], Sequence[bytes], Sequence[int]]]:
+    """Yield (item ids, request keys, members) of a whole source, a block at a time."""
+    reader = RequestReader(plan, attachment)
+    row = 0
+    for block in attachment.source.blocks():
+        ids, members, encoded = reader.read(block, row)
+        row += len(block)
+        yield ids, [key for key, _ in encoded], members
+
+
+def source_mark(source: ItemSource) -> str | None:
+    """Return what tells that a source was not changed; None for one that is read only once."""
+    if not hasattr(type(source), "fingerprint") or not getattr(source, "reopenable", True):
+        return None
+    return cast("CheckpointedItemSource", source).fingerprint()

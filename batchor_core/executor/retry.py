@@ -1,0 +1,104 @@
+"""Packing the items to be retried into chunks of the next round."""
+
+from collections import defaultdict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.lines import ItemLines
+from batchor_core.executor.seal import ChunkSeries, Position
+from batchor_core.model.records import ChunkRecord, SubmissionRecord
+from batchor_core.model.states import SubmissionState, Verdict
+from batchor_core.planning.chunking import ChunkMeter
+
+
+def retry(cycle: Cycle) -> bool:
+    """Pack what is due, one series of chunks per round.
+
+    Until the transaction that inserts those chunks, the items belong to their submissions: a
+    crash before it leaves files that nothing points at.
+
+    Returns:
+        Whether anything was packed.
+    """
+    now = cycle.clock.now()
+    chunks = {chunk.seq: chunk for chunk in cycle.store.list_chunks(cycle.run.run_id)}
+    rounds: dict[int, list[SubmissionRecord]] = defaultdict(list)
+    for submission in waiting(cycle):
+        if submission.retry_at is None or submission.retry_at <= now:
+            rounds[chunks[submission.chunk_seq].round].append(submission)
+    for round_, submissions in sorted(rounds.items()):
+        _pack(cycle, chunks, submissions, round_ + 1)
+        cycle.keeper.keep()
+        chunks = {chunk.seq: chunk for chunk in cycle.store.list_chunks(cycle.run.run_id)}
+    return bool(rounds)
+
+
+def waiting(cycle: Cycle) -> list[SubmissionRecord]:
+    """Return the collected submissions whose items to be retried are not packed yet."""
+    collected = cycle.store.list_submissions(cycle.run.run_id, states=[SubmissionState.COLLECTED])
+    return [s for s in collected if s.retry_count and not s.retries_packed]
+
+
+def _pack(
+    cycle: Cycle,
+    chunks: dict[int, ChunkRecord],
+    submissions: list[SubmissionRecord],
+    round_: int,
+) -> None:
+    first = Position(seq=1 + max(chunks), round=round_)
+    meter = ChunkMeter(cycle.plan.limits)
+    with ChunkSeries(cycle, first) as series:
+        for submission in submissions:
+            _copy(cycle, chunks[submission.chunk_seq], submission, series, meter)
+        series.seal()
+        cycle.probe("retry.sealed")
+        ids = [submission.submission_id for submission in submissions]
+        cycle.store.pack_retries(cycle.lease, ids, series.sealed)
+    cycle.probe("retry.committed")
+
+
+def _copy(
+    cycle: Cycle,
+    chunk: ChunkRecord,
+    submission: SubmissionRecord,
+    series: ChunkSeries,
+    meter: ChunkMeter,
+) -> None:
+    """Copy the lines of one submission's items to be retried."""
+    attempts = _attempts(cycle, submission)
+    with (
+        cycle.artifacts.local(chunk.items) as items_path,
+        cycle.artifacts.local(chunk.requests) as requests_path,
+        ItemLines(requests_path) as lines,
+    ):
+        items = pq.read_table(items_path)
+        mine = items.filter(pc.is_in(items["row"], pa.array(list(attempts), pa.int64())))
+        for item, line in lines.of(mine):
+            if not meter.fits(len(line), item["tokens"]):
+                series.seal()
+                meter.reset()
+            meter.add(len(line), item["tokens"])
+            series.writer().add_again(
+                item["row"],
+                item["item_id"],
+                item["request_key"],
+                line,
+                item["tokens"],
+                item["member"],
+                attempts[item["row"]],
+            )
+
+
+def _attempts(cycle: Cycle, submission: SubmissionRecord) -> dict[int, int]:
+    """Return attempts by row of the items that the submission's outcomes send back."""
+    assert submission.outcomes is not None
+    with cycle.artifacts.local(submission.outcomes) as path:
+        table = pq.read_table(
+            path,
+            columns=["row", "attempts"],
+            filters=[("verdict", "=", Verdict.RETRY.value)],
+        )
+    return dict(zip(table["row"].to_pylist(), table["attempts"].to_pylist(), strict=True))

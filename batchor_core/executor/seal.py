@@ -1,0 +1,219 @@
+"""Writing a chunk: a request file and an items file that say the same, then sealed for good."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchor_core.artifacts.tables import ITEMS_SCHEMA
+from batchor_core.executor.cycle import Cycle
+from batchor_core.ids import custom_id, new_chunk_token
+from batchor_core.model.records import NewChunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """Where a chunk stands among the others."""
+
+    seq: int
+    round: int = 0
+    parent_seq: int | None = None
+    not_before: datetime | None = None
+
+
+class ChunkWriter:
+    """An open chunk. Leaving the context without ``seal`` leaves nothing behind.
+
+    Rows are given in order; the items file is written when the chunk is sealed, so that what is
+    held in memory is a few numbers a row and the kept columns of one chunk.
+    """
+
+    def __init__(self, cycle: Cycle, position: Position) -> None:
+        self._cycle = cycle
+        self._position = position
+        self.token = new_chunk_token()
+        path = cycle.layout.requests(position.seq, cycle.lease.token)
+        self._requests = cycle.artifacts.writer(path)
+        self._rows: list[int] = []
+        self._ids: list[str] = []
+        self._keys: list[bytes] = []
+        self._attempts: list[int] = []
+        self._lengths: list[int] = []
+        self._tokens: list[int] = []
+        self._members: list[int] = []
+
+    def __len__(self) -> int:
+        """Return the number of requests so far."""
+        return len(self._rows)
+
+    def add(  # noqa: PLR0917 - the hot path: one call a row, keywords cost a tenth of it
+        self, row: int, item_id: str, key: bytes, body: bytes, tokens: float, member: int
+    ) -> None:
+        """Append an item that was never sent."""
+        line = self._cycle.plan.encoder.line(custom_id(self.token, row), body)
+        self._append(row, item_id, key, line, tokens, member, 0)
+
+    def add_again(  # noqa: PLR0917
+        self,
+        row: int,
+        item_id: str,
+        key: bytes,
+        line: bytes,
+        tokens: float,
+        member: int,
+        attempts: int,
+    ) -> None:
+        """Append an item whose line is cut out of another sealed chunk."""
+        line = self._cycle.plan.encoder.relabel(line, self.token)
+        self._append(row, item_id, key, line, tokens, member, attempts)
+
+    def seal(self, extra: pa.Table | None = None) -> NewChunk:
+        """Write both files under their final names and return the chunk they make.
+
+        Args:
+            extra: Further columns of the items file, one row an item.
+        """
+        requests = self._requests.commit()
+        table = self._items_table(extra)
+        path = self._cycle.layout.items(self._position.seq, self._cycle.lease.token)
+        with self._cycle.artifacts.writer(path) as file:
+            pq.write_table(table, file, compression="zstd")
+            items = file.commit()
+        plan, count = self._cycle.plan, len(self)
+        input_tokens = sum(self._tokens)
+        output_tokens = count * plan.reserved_output_tokens
+        return NewChunk(
+            token=self.token,
+            round=self._position.round,
+            parent_seq=self._position.parent_seq,
+            item_count=count,
+            first_row=min(self._rows),
+            last_row=max(self._rows),
+            items=items,
+            requests=requests,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_usd=plan.cost(input_tokens, 0, output_tokens),
+            not_before=self._position.not_before,
+        )
+
+    def close(self) -> None:
+        """Discard what is not sealed. Idempotent."""
+        self._requests.close()
+
+    def __enter__(self) -> "ChunkWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def item_ids(self) -> Sequence[str]:
+        """The ids so far, in order."""
+        return self._ids
+
+    @property
+    def request_keys(self) -> Sequence[bytes]:
+        """The request keys so far, in order."""
+        return self._keys
+
+    @property
+    def members(self) -> Sequence[int]:
+        """The members so far, in order."""
+        return self._members
+
+    def _append(  # noqa: PLR0917
+        self,
+        row: int,
+        item_id: str,
+        key: bytes,
+        line: bytes,
+        tokens: float,
+        member: int,
+        attempts: int,
+    ) -> None:
+        self._requests.write(line)
+        self._rows.append(row)
+        self._ids.append(item_id)
+        self._keys.append(key)
+        self._attempts.append(attempts)
+        self._lengths.append(len(line))
+        self._tokens.append(int(tokens) + 1)
+        self._members.append(member)
+
+    def _items_table(self, extra: pa.Table | None) -> pa.Table:
+        offsets = [0] * len(self._lengths)
+        position = 0
+        for index, length in enumerate(self._lengths):
+            offsets[index] = position
+            position += length
+        columns = [
+            self._rows,
+            self._ids,
+            self._keys,
+            self._attempts,
+            offsets,
+            self._lengths,
+            self._tokens,
+            self._members,
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, ITEMS_SCHEMA, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=ITEMS_SCHEMA)
+        if extra is not None:
+            for field in extra.schema:
+                table = table.append_column(field, extra[field.name])
+        return table
+
+
+class ChunkSeries:
+    """Packs items into as many chunks as the limits ask for, numbered from ``first_seq``.
+
+    Used where all chunks of one transaction are written before it: retries and splits.
+    """
+
+    def __init__(self, cycle: Cycle, first: Position) -> None:
+        self._cycle = cycle
+        self._next = first
+        self._stack = ExitStack()
+        self.sealed: list[NewChunk] = []
+        self.open: ChunkWriter | None = None
+
+    def writer(self) -> ChunkWriter:
+        """Return the open chunk, beginning one if there is none."""
+        if self.open is None:
+            self.open = self._stack.enter_context(ChunkWriter(self._cycle, self._next))
+        return self.open
+
+    def seal(self) -> None:
+        """Seal the open chunk, if it holds anything."""
+        if self.open is None or not len(self.open):
+            return
+        self.sealed.append(self.open.seal())
+        self.open = None
+        position = self._next
+        self._next = Position(
+            seq=position.seq + 1,
+            round=position.round,
+            parent_seq=position.parent_seq,
+            not_before=position.not_before,
+        )
+
+    def __enter__(self) -> "ChunkSeries":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()

@@ -1,0 +1,177 @@
+"""Sending chunks: intent, upload, create, acknowledgement, with a commit between each.
+
+See ``docs/decisions/0002-submission-protocol.md`` for what a crash at each point leaves behind.
+"""
+
+import logging
+from pathlib import Path
+
+from batchor_core.errors import ProviderError
+from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.split import split_or_abandon
+from batchor_core.ids import new_submission_id, submission_key
+from batchor_core.model.faults import Fault, FaultKind
+from batchor_core.model.records import (
+    ChunkRecord,
+    NewSubmission,
+    ScopeLimits,
+    SubmissionRecord,
+)
+from batchor_core.model.states import ChunkState, RunControlState
+from batchor_core.planning.retries import backoff_s
+from batchor_core.providers.protocol import Upload
+from batchor_core.store.protocol import ScopeFull
+
+logger = logging.getLogger(__name__)
+
+RUN_TAG = "batchor_run"
+"""Metadata of every provider batch, where the provider keeps any: the run's id."""
+
+
+def submit(cycle: Cycle) -> bool:
+    """Send ready chunks, oldest first, while the scope has room and the cycle has time.
+
+    Returns:
+        Whether anything was sent or changed.
+    """
+    did = False
+    now = cycle.clock.now()
+    for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
+        if chunk.not_before is not None and chunk.not_before > now:
+            continue
+        if cycle.is_over or cycle.refresh().control is not RunControlState.RUN:
+            break
+        intent = cycle.store.intend(cycle.lease, _intent(cycle, chunk), cycle.plan.scope_limits)
+        if isinstance(intent, SubmissionRecord):
+            cycle.probe("submit.intended")
+            _send(cycle, chunk, intent)
+            did = True
+        elif intent.never_fits:
+            split_or_abandon(cycle, chunk, intent.reason)
+            did = True
+        else:
+            _wait_for_room(cycle, intent)
+            break
+    return did
+
+
+def _intent(cycle: Cycle, chunk: ChunkRecord) -> NewSubmission:
+    submission_id = new_submission_id()
+    return NewSubmission(
+        submission_id=submission_id,
+        run_id=cycle.run.run_id,
+        chunk_seq=chunk.seq,
+        key=submission_key(cycle.run.run_id, chunk.seq, submission_id),
+        account=cycle.run.account,
+        scope=cycle.run.scope,
+        reserved_requests=chunk.item_count,
+        reserved_tokens=chunk.input_tokens,
+        reserved_cost_usd=chunk.cost_usd,
+    )
+
+
+def _send(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord) -> None:
+    provider, timeout_s = cycle.plan.provider, cycle.plan.job.timing.effective_create_timeout_s
+    with cycle.artifacts.local(chunk.requests) as path:
+        upload = _upload(cycle, chunk, submission, path)
+        if upload is None:
+            return
+        cycle.keeper.renew()  # the lease's end is stored as the latest end of the create call
+        cycle.store.allow_create(
+            cycle.lease, submission.submission_id, upload.ref, server_time=upload.server_time
+        )
+        cycle.probe("submit.create_allowed")
+        cycle.keeper.require(timeout_s)
+        try:
+            batch = provider.create(
+                upload_ref=upload.ref,
+                path=path,
+                key=submission.key,
+                tags={RUN_TAG: cycle.run.run_id},
+                timeout_s=timeout_s,
+            )
+        except ProviderError as exc:
+            _create_failed(cycle, chunk, submission, exc.fault)
+            return
+    cycle.probe("submit.created")
+    cycle.store.activate(
+        cycle.lease,
+        submission.submission_id,
+        provider_batch_id=batch.batch_id,
+        provider_status=batch.status,
+        next_poll_at=cycle.in_seconds(cycle.plan.job.timing.poll_s),
+        adopted=False,
+    )
+    cycle.probe("submit.activated")
+
+
+def _upload(
+    cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, path: Path
+) -> Upload | None:
+    """Upload the request file; None where it failed, and then nothing was created."""
+    try:
+        upload = cycle.plan.provider.upload(path, key=submission.key)
+    except ProviderError as exc:
+        refuse(cycle, chunk, submission, exc.fault)
+        return None
+    cycle.probe("submit.uploaded")
+    return upload
+
+
+def _create_failed(
+    cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, fault: Fault
+) -> None:
+    if fault.kind is FaultKind.UNKNOWN_OUTCOME:
+        cycle.store.create_unknown(
+            cycle.lease, submission.submission_id, server_time=None, message=fault.message
+        )
+        logger.warning(
+            "run %s: the create call for chunk %d came back without a verdict (%s); looking for "
+            "the batch before anything is sent again",
+            cycle.run.run_id,
+            chunk.seq,
+            fault.message,
+        )
+        cycle.probe("submit.create_unknown")
+        return
+    refuse(cycle, chunk, submission, fault)
+
+
+def refuse(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, fault: Fault) -> None:
+    """Settle a submission of which certainly no batch came, by what its fault asks for."""
+    delay_s = backoff_s(
+        chunk.refusals, policy=cycle.plan.job.retry_policy, asked_s=fault.retry_after_s
+    )
+    waits = fault.kind not in (FaultKind.SIZE, FaultKind.ACCOUNT)
+    chunk = cycle.store.void(
+        cycle.lease,
+        submission.submission_id,
+        reason=f"{fault.code}: {fault.message}",
+        not_before=cycle.in_seconds(delay_s) if waits else None,
+    )
+    cycle.probe("submit.voided")
+    logger.warning("run %s: chunk %d was not sent: %s", cycle.run.run_id, chunk.seq, fault.message)
+    if fault.kind in (FaultKind.ACCOUNT, FaultKind.MISSING):
+        cycle.pause(f"{fault.code}: {fault.message}")
+    elif fault.kind is FaultKind.SIZE:
+        split_or_abandon(cycle, chunk, fault.message)
+    elif fault.kind is FaultKind.REJECTED:
+        cycle.store.abandon_chunks(cycle.lease, [chunk.seq], fault.code, fault.message)
+    elif fault.kind is FaultKind.CAPACITY:
+        _remember(cycle, fault, delay_s)
+
+
+def _remember(cycle: Cycle, fault: Fault, delay_s: float) -> None:
+    limits = ScopeLimits(
+        max_tokens=fault.limit if fault.limit_unit == "tokens" else None,
+        max_requests=fault.limit if fault.limit_unit == "requests" else None,
+    )
+    cycle.store.remember_limits(cycle.run.scope, limits, cycle.in_seconds(delay_s))
+
+
+def _wait_for_room(cycle: Cycle, full: ScopeFull) -> None:
+    """Let the scope rest for a poll, so that its runs do not all knock at a full queue."""
+    logger.info("run %s: nothing more is sent for now: %s", cycle.run.run_id, full.reason)
+    if full.retry_at is None:
+        rest = cycle.in_seconds(cycle.plan.job.timing.poll_s)
+        cycle.store.remember_limits(cycle.run.scope, ScopeLimits(), rest)

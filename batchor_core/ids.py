@@ -1,0 +1,66 @@
+"""Identifiers: how each is made, and what may be read from it.
+
+Stored identifiers are never reinterpreted: their formats are part of the stored data.
+"""
+
+import hashlib
+import secrets
+from urllib.parse import quote
+
+_SEGMENT_LIMIT_BYTES = 200
+_HASH_CHARS = 16
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: read aloud without doubt
+CHUNK_TOKEN_CHARS = 8
+
+
+def new_run_id() -> str:
+    """Return a fresh run id: ``run_`` and 16 characters."""
+    return f"run_{_random_text(16)}"
+
+
+def new_submission_id() -> str:
+    """Return a fresh submission id: ``sub_`` and 16 characters; unique over all runs."""
+    return f"sub_{_random_text(16)}"
+
+
+def new_waiter_id() -> str:
+    """Return a fresh waiter id: ``wait_`` and 16 characters."""
+    return f"wait_{_random_text(16)}"
+
+
+def new_chunk_token() -> str:
+    """Return the token that ties every custom id in a request file to its chunk."""
+    return _random_text(CHUNK_TOKEN_CHARS)
+
+
+def custom_id(chunk_token: str, row: int) -> str:
+    """Return the id under which a provider answers ``row`` of the chunk with this token.
+
+    It matches ``^[a-zA-Z0-9_-]{1,64}$``, the narrowest rule of all providers (Anthropic's).
+    """
+    return f"{chunk_token}-{row}"
+
+
+def submission_key(run_id: str, chunk_seq: int, submission_id: str) -> str:
+    """Return what is written at the provider so that an unacknowledged batch can be found."""
+    return f"{run_id}/{chunk_seq}/{submission_id}"
+
+
+def path_segment(text: str) -> str:
+    """Return ``text`` as one path segment that every file system and object store takes.
+
+    Everything but letters, digits, ``-``, ``_`` and ``.`` is percent-encoded (a leading dot
+    too); a segment of over 200 bytes becomes a prefix and a hash of the whole, so that two
+    different texts never share one.
+    """
+    encoded = quote(text, safe="").replace("~", "%7E")
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) <= _SEGMENT_LIMIT_BYTES and encoded:
+        return encoded
+    digest = hashlib.blake2b(text.encode(), digest_size=_HASH_CHARS // 2).hexdigest()
+    return f"{encoded[: _SEGMENT_LIMIT_BYTES - _HASH_CHARS - 1]}-{digest}"
+
+
+def _random_text(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))

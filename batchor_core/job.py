@@ -1,0 +1,197 @@
+"""The recipe: what a user declares, and what of it is stored with the run."""
+
+import base64
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from batchor_core.errors import ConfigurationError, ModelNotImportableError
+from batchor_core.model.items import BatchItem, PromptParts
+from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
+from batchor_core.planning.result_schema import arrow_type
+from batchor_core.planning.templates import PromptTemplate
+from batchor_core.providers.openai.config import OpenAIProviderConfig
+from batchor_core.sources.protocol import ItemSource
+
+Items: TypeAlias = Iterable[BatchItem] | ItemSource | pl.DataFrame | pl.LazyFrame | pa.Table
+PromptBuilder = Callable[[BatchItem], str | PromptParts]
+OnUnresolved = Literal["wait", "resubmit", "fail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchJob:
+    """What to ask of which model, about which rows, and how to treat the answers.
+
+    Attributes:
+        items: The rows: ``BatchItem``s, a source, or a frame. Of a frame each column can be named
+            in ``prompt_template`` and ``keep``.
+        provider_config: Model, endpoint and account.
+        build_prompt: Makes the prompt of an item; for a frame the item's payload is the row as a
+            mapping. At most one of this and ``prompt_template``; with neither, the payload itself
+            or the column ``prompt`` is the prompt.
+        prompt_template: As ``"Summarise: {text}"``; see ``planning.templates``.
+        system_prompt: Instructions for every item; an item's own ``PromptParts`` wins.
+        structured_output: A Pydantic model that every answer has to satisfy; None for text.
+        schema_name: The schema's name at the provider; default: the model's.
+        keep: Columns of the input that the result table keeps, with their types.
+        id_column: The column that holds the item ids of a frame; default: the row number.
+        chunk_policy: How large a provider batch may become.
+        retry_policy: How often an item is sent again.
+        timing: Leases, time-outs, polling.
+        artifact_policy: What is kept of what was sent and received.
+        on_unresolved: What becomes of a batch whose existence cannot be settled.
+        assumed_output_tokens: Reserved per item where no upper bound is set.
+    """
+
+    items: Items
+    provider_config: OpenAIProviderConfig
+    build_prompt: PromptBuilder | None = None
+    prompt_template: str | None = None
+    system_prompt: str | None = None
+    structured_output: type[BaseModel] | None = None
+    schema_name: str | None = None
+    keep: Mapping[str, Any] = field(default_factory=dict)
+    id_column: str | None = None
+    chunk_policy: ChunkPolicy = field(default_factory=ChunkPolicy)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    timing: TimingPolicy = field(default_factory=TimingPolicy)
+    artifact_policy: ArtifactPolicy = field(default_factory=ArtifactPolicy)
+    on_unresolved: OnUnresolved = "wait"
+    assumed_output_tokens: int = 500
+
+    def __post_init__(self) -> None:
+        if self.build_prompt is not None and self.prompt_template is not None:
+            raise ConfigurationError("give build_prompt or prompt_template, not both")
+        if self.prompt_template is not None:
+            PromptTemplate(self.prompt_template)  # a malformed one shows at definition time
+
+
+class StoredJob(BaseModel):
+    """The part of a job that any process needs to drive its run; JSON, without secrets.
+
+    Attributes:
+        output: Import path of the output model, ``package.module:Class``.
+        kept_schema: The kept columns: an Arrow schema in its IPC form, as base64 text.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    provider_config: OpenAIProviderConfig
+    system_prompt: str | None
+    output: str | None
+    schema_name: str | None
+    kept_schema: str
+    chunk_policy: ChunkPolicy
+    retry_policy: RetryPolicy
+    timing: TimingPolicy
+    artifact_policy: ArtifactPolicy
+    on_unresolved: OnUnresolved
+    assumed_output_tokens: int
+
+    @classmethod
+    def of(cls, job: BatchJob) -> "StoredJob":
+        """Return what is stored of a job."""
+        return cls(
+            provider_config=job.provider_config,
+            system_prompt=job.system_prompt,
+            output=import_path(job.structured_output) if job.structured_output else None,
+            schema_name=job.schema_name,
+            kept_schema=_encode_schema(kept_schema(job)),
+            chunk_policy=job.chunk_policy,
+            retry_policy=job.retry_policy,
+            timing=job.timing,
+            artifact_policy=job.artifact_policy,
+            on_unresolved=job.on_unresolved,
+            assumed_output_tokens=job.assumed_output_tokens,
+        )
+
+    def kept(self) -> pa.Schema:
+        """Return the kept columns with their types."""
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.kept_schema)))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON that is stored."""
+        return self.model_dump(mode="json")
+
+
+def kept_schema(job: BatchJob) -> pa.Schema:
+    """Return the kept columns with their types.
+
+    Raises:
+        ResultSchemaError: A type is none that a column can have.
+    """
+    return pa.schema([(name, arrow_type(dtype)) for name, dtype in job.keep.items()])
+
+
+def _encode_schema(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def declaration_of(job: BatchJob, *, host: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return all that changes an answer but for the rows, as JSON.
+
+    Prompts are not in it: they are part of every row's request key.
+    """
+    config = job.provider_config
+    return {
+        "provider": config.provider,
+        "host": host,
+        "endpoint": config.endpoint,
+        "model": config.model,
+        "params": config.params,
+        "max_output_tokens": config.max_output_tokens,
+        "system_prompt": job.system_prompt,
+        "schema": schema,
+        "keep": {name: str(arrow_type(dtype)) for name, dtype in job.keep.items()},
+    }
+
+
+def encode_declaration(declaration: Mapping[str, Any]) -> bytes:
+    """Return the one spelling of a declaration that is hashed."""
+    return msgspec.json.encode(declaration, order="deterministic")
+
+
+def import_path(model: type[BaseModel]) -> str:
+    """Return ``package.module:Class`` of a model."""
+    return f"{model.__module__}:{model.__qualname__}"
+
+
+def check_importable(model: type[BaseModel]) -> None:
+    """Make sure that another process finds the model again.
+
+    Raises:
+        ModelNotImportableError: It lives in ``__main__``, in a function, or elsewhere by now.
+    """
+    if model.__module__ == "__main__" or load_model(import_path(model)) is not model:
+        raise ModelNotImportableError(
+            f"output model {model.__qualname__!r} of {model.__module__!r} cannot be imported by "
+            "another process: define it at the top level of an importable module, or drive the "
+            "run in this process only, with run_and_wait()"
+        )
+
+
+def load_model(path: str) -> type[BaseModel]:
+    """Return the model behind an import path.
+
+    Raises:
+        ModelNotImportableError: There is no such class.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as exc:
+        raise ModelNotImportableError(
+            f"output model {path!r} cannot be imported ({exc}): give it as package.module:Class, "
+            "at the top level of a module on the import path"
+        ) from exc
+    if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise ModelNotImportableError(f"{path!r} is no pydantic model class")
+    return found

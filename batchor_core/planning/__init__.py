@@ -1,0 +1,1 @@
+"""Pure decisions: chunking, tokens, prices, prompts, schemas and the shape of results."""

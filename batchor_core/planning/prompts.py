@@ -1,0 +1,98 @@
+"""From rows to prompts, a block at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from batchor_core.errors import MissingColumnError, SourceError
+from batchor_core.model.items import BatchItem, PromptParts
+from batchor_core.planning.templates import PromptTemplate
+
+PROMPT_COLUMN = "prompt"
+SYSTEM_COLUMN = "system_prompt"
+
+Prompt = str | PromptParts
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptReader:
+    """How a row becomes a prompt: by a function, by a template, or as it is.
+
+    Attributes:
+        build: Makes the prompt of an item.
+        template: Makes it from columns, a whole block at once.
+    """
+
+    build: Callable[[BatchItem], Prompt] | None = None
+    template: PromptTemplate | None = field(default=None)
+
+    def check(self, columns: Sequence[str], label: str) -> None:
+        """Make sure that the input has what prompts are made from.
+
+        Raises:
+            MissingColumnError: It has not.
+            PromptTemplateError: The template names a column that is not there.
+        """
+        if self.template is not None:
+            self.template.check(columns)
+        elif self.build is None and PROMPT_COLUMN not in columns:
+            raise MissingColumnError(
+                f"no column {PROMPT_COLUMN!r} in {label}, which has: {', '.join(columns)}; name "
+                "the prompt's column, give a template, or pass build_prompt"
+            )
+
+    def of_frame(
+        self, frame: pl.DataFrame, items: Callable[[], Iterator[BatchItem]], first_row: int
+    ) -> list[Prompt]:
+        """Return the prompts of a frame's rows.
+
+        Args:
+            frame: The rows.
+            items: Gives the same rows as items, for ``build``.
+            first_row: Number of the first row in the run, for messages.
+        """
+        if self.build is not None:
+            return [self.build(item) for item in items()]
+        if self.template is not None:
+            prompts: Sequence[Any] = self.template.render_frame(frame).to_list()
+        else:
+            prompts = frame[PROMPT_COLUMN].to_list()
+        systems = (
+            frame[SYSTEM_COLUMN].to_list()
+            if self.template is None and SYSTEM_COLUMN in frame.columns
+            else None
+        )
+        return [
+            _checked(prompt, systems[i] if systems else None, first_row + i)
+            for i, prompt in enumerate(prompts)
+        ]
+
+    def of_items(self, items: Sequence[BatchItem]) -> list[Prompt]:
+        """Return the prompts of items."""
+        if self.build is not None:
+            return [self.build(item) for item in items]
+        return [self._of_payload(item) for item in items]
+
+    def _of_payload(self, item: BatchItem) -> Prompt:
+        payload = item.payload
+        if self.template is not None and isinstance(payload, dict):
+            return self.template.render(payload)
+        if isinstance(payload, dict):
+            payload = payload.get(PROMPT_COLUMN)
+        if isinstance(payload, (str, PromptParts)):
+            return payload
+        raise SourceError(
+            f"item {item.item_id!r} has a payload of type {type(item.payload).__name__}, which is "
+            "no prompt: pass build_prompt, or a text as payload"
+        )
+
+
+def _checked(prompt: object, system: object, row: int) -> Prompt:
+    if not isinstance(prompt, str):
+        what = "is null" if prompt is None else f"is a {type(prompt).__name__}, not a text"
+        raise SourceError(f"the prompt of row {row} (counted from 0) {what}")
+    if system is None:
+        return prompt
+    return PromptParts(prompt=prompt, system_prompt=str(system))

@@ -1,0 +1,1 @@
+"""Adapters: one package per provider behind one protocol. SDKs are imported when first used."""

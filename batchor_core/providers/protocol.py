@@ -1,0 +1,244 @@
+"""The contract between the executor and a provider's adapter.
+
+An adapter does one call per method, without retries of its own and with the SDK's switched off;
+it maps every failure to ``ProviderError`` with a ``Fault`` and trusts no answer for its shape.
+It keeps no state but its connections, and is safe to use from several threads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from batchor_core.model.faults import Fault, ItemFault
+from batchor_core.model.items import PromptParts
+from batchor_core.model.limits import ProviderLimits
+
+
+class BatchPhase(StrEnum):
+    """A provider batch's status, in our words."""
+
+    WORKING = "working"
+    ENDED = "ended"
+    """It has results, perhaps partial ones (completed, expired, cancelled)."""
+    REJECTED = "rejected"
+    """The provider refused it as a whole: nothing ran, nothing is billed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderBatch:
+    """What a provider says of a batch, normalised.
+
+    Attributes:
+        batch_id: The provider's id.
+        phase: Its status in our words.
+        status: Its status in the provider's words.
+        key: The key that we gave it, where the provider keeps one.
+        upload_ref: The id of the request file it was made from, where the provider says so.
+        created_at: By the provider's clock.
+        counts: Its own request counts; shown, never trusted.
+        result: What ``download_results`` needs: stored with the submission when it ended.
+        fault: Why it was rejected; None in other phases.
+        line_faults: For a rejected batch: 1-based line numbers of the request file and why.
+    """
+
+    batch_id: str
+    phase: BatchPhase
+    status: str
+    key: str | None = None
+    upload_ref: str | None = None
+    created_at: datetime | None = None
+    counts: Mapping[str, int] | None = None
+    result: Mapping[str, Any] | None = None
+    fault: Fault | None = None
+    line_faults: Mapping[int, ItemFault] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """A request file at the provider.
+
+    Attributes:
+        ref: Its id; None where the provider takes requests in the create call itself.
+        server_time: The provider's clock (``Date`` header) when it answered.
+    """
+
+    ref: str | None
+    server_time: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """What looking for an unacknowledged batch found.
+
+    Attributes:
+        matches: Batches that carry the submission's upload or key; more than one are twins.
+        server_time: The provider's clock (``Date`` header) when the look began.
+    """
+
+    matches: Sequence[ProviderBatch]
+    server_time: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawPart:
+    """One downloaded result file, as it came.
+
+    Attributes:
+        kind: ``output`` or ``errors``.
+        path: A local file of JSON lines.
+    """
+
+    kind: str
+    path: Path
+
+
+class Answer(msgspec.Struct, kw_only=True, gc=False):
+    """One result line, decoded.
+
+    Attributes:
+        custom_id: As the provider returned it.
+        text: The answer's text; None where there is none.
+        fault: Why the answer is not usable; None for a complete answer.
+        finish_reason: The provider's word for why the answer ended.
+        input_tokens: All input tokens, cached ones included.
+    """
+
+    custom_id: str
+    text: str | None = None
+    fault: ItemFault | None = None
+    finish_reason: str | None = None
+    model: str | None = None
+    request_id: str | None = None
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class RequestEncoder(Protocol):
+    """Turns prompts into request lines; made once per run, for one model and output schema."""
+
+    def encode(self, prompt: str | PromptParts) -> tuple[bytes, bytes]:
+        """Return (request key: 16 bytes, canonical body: JSON on one line) of a prompt.
+
+        The key is blake2b-128 over provider, host, endpoint and the canonical body. A plain text
+        is the fast path: the user's message, with the job's own system prompt.
+
+        Raises:
+            ValueError: The text has a lone surrogate: it cannot be sent.
+        """
+        ...
+
+    def line(self, custom_id: str, body: bytes) -> bytes:
+        r"""Return the request file's line for a body, ending in ``\n``."""
+        ...
+
+    def relabel(self, line: bytes, token: str) -> bytes:
+        """Return a sealed line with its custom id moved to the chunk of ``token``."""
+        ...
+
+
+class BatchProvider(Protocol):
+    """One account of one provider."""
+
+    @property
+    def name(self) -> str:
+        """``openai``, ``anthropic`` or ``gemini``; stored."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The host that requests go to; part of every request key."""
+        ...
+
+    @property
+    def account(self) -> str:
+        """A stable text for provider, host and credentials, without revealing any."""
+        ...
+
+    @property
+    def limits(self) -> ProviderLimits:
+        """The bounds on one batch."""
+        ...
+
+    def upload(self, path: Path, *, key: str) -> Upload:
+        """Send a request file, named after ``key``.
+
+        Raises:
+            ProviderError: It failed; uploading again is always safe.
+        """
+        ...
+
+    def create(
+        self,
+        *,
+        upload_ref: str | None,
+        path: Path,
+        key: str,
+        tags: Mapping[str, str],
+        timeout_s: float,
+    ) -> ProviderBatch:
+        """Ask for a batch. Exactly one HTTP request, whatever happens.
+
+        Raises:
+            ProviderError: With kind ``unknown_outcome`` whenever it may have taken effect.
+        """
+        ...
+
+    def get(self, batch_id: str) -> ProviderBatch:
+        """Return one batch.
+
+        Raises:
+            ProviderError: With kind ``missing`` for a 404.
+        """
+        ...
+
+    def get_many(self, batch_ids: Sequence[str]) -> Mapping[str, ProviderBatch]:
+        """Return those of these batches that a few list calls show, where that is cheaper.
+
+        Absence means nothing: ask ``get`` for the rest.
+        """
+        ...
+
+    def find(self, *, upload_ref: str | None, key: str) -> Sighting:
+        """Look for the batches of one submission, by upload first, then by key.
+
+        Looks back to the upload by the provider's own clock, and is bounded where that is unknown.
+
+        Raises:
+            ProviderError: The look failed: it proves nothing.
+        """
+        ...
+
+    def cancel(self, batch_id: str) -> None:
+        """Ask to cancel. Cancelling what has ended already is no error."""
+        ...
+
+    def download_results(
+        self, result: Mapping[str, Any], folder: Path, progress: Callable[[], None]
+    ) -> list[RawPart]:
+        """Download an ended batch's result files into ``folder``.
+
+        ``progress`` is called now and then during the transfer.
+
+        Raises:
+            ProviderError: Kind ``missing`` when the results are gone; else it may be repeated.
+        """
+        ...
+
+    def decode(self, part: RawPart, line: bytes) -> Answer | None:
+        """Decode one result line; None for a line that cannot be read or has no custom id."""
+        ...
+
+    def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:
+        """Remove our files at the provider; what is gone already is no error."""
+        ...
+
+    def close(self) -> None:
+        """Give back connections. Idempotent."""
+        ...

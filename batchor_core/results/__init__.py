@@ -1,0 +1,1 @@
+"""The result table: how it is joined, and how it is read."""

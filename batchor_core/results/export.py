@@ -1,0 +1,99 @@
+"""Writing the result table to one file for people and other tools."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchor_core.errors import ConfigurationError
+
+_Writer = Callable[[Iterable[pa.Table], pa.Schema, Path], int]
+
+
+def export(parts: Iterable[pa.Table], schema: pa.Schema, path: str) -> int:
+    """Write result parts to a file chosen by its suffix; return the number of rows.
+
+    The file appears whole or not at all. Nested values become JSON text in CSV.
+
+    Args:
+        parts: The result table, part by part: one is held in memory at a time.
+        schema: Of all parts.
+        path: A local file ending in ``.parquet``, ``.jsonl`` or ``.csv``.
+
+    Raises:
+        ConfigurationError: Another suffix, or the file cannot be written.
+    """
+    target = Path(path)
+    writer = _WRITERS.get(target.suffix.lower())
+    if writer is None:
+        raise ConfigurationError(
+            f"cannot tell the format of {path!r}: end it in {', '.join(sorted(_WRITERS))}"
+        )
+    try:
+        with _replacing(target) as temporary:
+            return writer(parts, schema, temporary)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot write {path!r}: {exc.strerror or exc}") from exc
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        yield temporary
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_parquet(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> int:
+    rows = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for part in parts:
+            writer.write_table(part)
+            rows += part.num_rows
+    return rows
+
+
+def _write_jsonl(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> int:  # noqa: ARG001 - one signature
+    rows = 0
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for row in _rows(parts):
+            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            rows += 1
+    return rows
+
+
+def _write_csv(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> int:
+    rows = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(schema.names)
+        for row in _rows(parts):
+            writer.writerow([_cell(value) for value in row.values()])
+            rows += 1
+    return rows
+
+
+def _rows(parts: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
+    for part in parts:
+        for batch in part.to_batches(max_chunksize=4096):
+            yield from batch.to_pylist(maps_as_pydicts="strict")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value
+
+
+_WRITERS: Mapping[str, _Writer] = {
+    ".parquet": _write_parquet,
+    ".jsonl": _write_jsonl,
+    ".csv": _write_csv,
+}

@@ -1,0 +1,327 @@
+"""A handle on one batch run: its state, its control, its results."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from batchor_core.artifacts import ArtifactStore
+from batchor_core.artifacts.tables import METADATA
+from batchor_core.clock import Clock
+from batchor_core.errors import RunNotFinishedError, RunPausedError, WaitTimeoutError
+from batchor_core.executor.advance import Executor
+from batchor_core.executor.cycle import Attachment, Progress
+from batchor_core.executor.plan import RunPlan
+from batchor_core.model.records import ChunkRecord, RunCounts, RunRecord, Usage
+from batchor_core.model.states import RunControlState, RunState
+from batchor_core.planning.result_schema import ITEM_ID, RESULT_COLUMNS
+from batchor_core.store.protocol import Store
+
+_SHORTEST_SLEEP_S = 0.2
+_FIXED_COLUMNS = frozenset(field.name for field in (ITEM_ID, *RESULT_COLUMNS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemResult:
+    """What became of one item.
+
+    Attributes:
+        item_id: The user's key.
+        status: ``ok`` or ``failed``.
+        output: The answer as an instance of the output model; None without one or if failed.
+        output_text: The answer as text: of a text run, or what a failed item answered.
+        error: ``{"code", "message"}`` of a failed item, else None.
+        attempt_count: Executed and paid requests.
+        metadata: What the item was handed in with.
+    """
+
+    item_id: str
+    status: str
+    output: Any
+    output_text: str | None
+    error: Mapping[str, str | None] | None
+    attempt_count: int
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """Where a run stands: what ``status --json`` prints and dashboards show.
+
+    Attributes:
+        cost_usd: Of what is collected so far; None where the model's price is unknown.
+        saved_usd: What the same requests would have cost more outside of batch mode.
+    """
+
+    run_id: str
+    status: RunState
+    control_state: RunControlState
+    control_reason: str | None
+    counts: RunCounts
+    usage: Usage
+    cost_usd: float | None
+    saved_usd: float | None
+
+
+class Run:
+    """One batch run. Made by ``BatchRunner``; cheap, and as fresh as the last ``refresh``."""
+
+    def __init__(
+        self,
+        *,
+        record: RunRecord,
+        plan: RunPlan,
+        store: Store,
+        artifacts: ArtifactStore,
+        clock: Clock,
+        executor: Executor,
+        attachment: Attachment | None = None,
+    ) -> None:
+        self._record = record
+        self._plan = plan
+        self._store = store
+        self._artifacts = artifacts
+        self._clock = clock
+        self._executor = executor
+        self._attachment = attachment
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r}: {self.status}>"
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._record.run_id
+
+    @property
+    def record(self) -> RunRecord:
+        """The control plane's record, as last read."""
+        return self._record
+
+    @property
+    def plan(self) -> RunPlan:
+        """The run's bound job."""
+        return self._plan
+
+    @property
+    def status(self) -> RunState:
+        """The run's state, as last read."""
+        return self._record.state
+
+    @property
+    def control_state(self) -> RunControlState:
+        """What was asked of the run, as last read."""
+        return self._record.control
+
+    @property
+    def control_reason(self) -> str | None:
+        """Why it was asked."""
+        return self._record.control_reason
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing can change the run any more, as last read."""
+        return self._record.state.is_terminal
+
+    def refresh(self) -> "Run":
+        """Read the run again; no provider is asked."""
+        self._record = self._store.get_run(self.run_id)
+        return self
+
+    def advance(self, deadline_s: float | None = None) -> Progress:
+        """Do what is due now, in one bounded cycle.
+
+        Args:
+            deadline_s: Seconds after which nothing new is begun; None for no bound.
+
+        Raises:
+            RunIngestionSourceRequiredError: Its source was not read to the end and is not here.
+            SourceError: The source is unusable.
+        """
+        until = None if deadline_s is None else self._clock.monotonic() + deadline_s
+        progress = self._executor.advance(self.run_id, self._plan, self._attachment, until)
+        self._record = progress.run
+        return progress
+
+    def wait(self, timeout_s: float | None = None) -> "Run":
+        """Advance until the run is finished.
+
+        Args:
+            timeout_s: Seconds to wait at most; None waits for ever.
+
+        Raises:
+            RunPausedError: It is paused and nothing is in flight, so waiting is pointless.
+            WaitTimeoutError: It is not finished in time; it goes on when it is advanced again.
+            RunIngestionSourceRequiredError: Its source was not read to the end and is not here.
+        """
+        until = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        while True:
+            left = None if until is None else until - self._clock.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeoutError(
+                    f"run {self.run_id!r} is not finished after {timeout_s:g} s; it goes on: wait "
+                    "again, or look at its status"
+                )
+            progress = self.advance(left)
+            if self.is_finished:
+                return self
+            if self.control_state is RunControlState.PAUSE:
+                raise RunPausedError(
+                    f"run {self.run_id!r} is paused: {self.control_reason}; resume it when that "
+                    "is mended"
+                )
+            if not progress.did:
+                self._sleep(progress, left)
+
+    def pause(self, reason: str = "paused by hand") -> "Run":
+        """Stop ingesting, retrying and submitting; what is in flight is still collected."""
+        return self._control(RunControlState.PAUSE, reason)
+
+    def resume(self) -> "Run":
+        """Go on after a pause."""
+        return self._control(RunControlState.RUN, None)
+
+    def cancel(self, reason: str = "cancelled by hand") -> "Run":
+        """End the run: the next cycles cancel its batches and collect what was paid."""
+        return self._control(RunControlState.CANCEL, reason)
+
+    def counts(self) -> RunCounts:
+        """Return where the items are."""
+        return self._store.counts(self.run_id)
+
+    def summary(self) -> RunSummary:
+        """Return state, counts, usage and cost, as they are now."""
+        self.refresh()
+        usage = self._store.usage(self.run_id)
+        price = self._plan.price
+        saved = None
+        if price is not None and usage.cost_usd is not None:
+            saved = usage.cost_usd * (price.realtime_factor - 1)
+        return RunSummary(
+            run_id=self.run_id,
+            status=self.status,
+            control_state=self.control_state,
+            control_reason=self.control_reason,
+            counts=self.counts(),
+            usage=usage,
+            cost_usd=usage.cost_usd,
+            saved_usd=saved,
+        )
+
+    def provider_batch_ids(self) -> list[str]:
+        """Return the ids of all provider batches that were created for the run, oldest first."""
+        submissions = self._store.list_submissions(self.run_id)
+        return [s.provider_batch_id for s in submissions if s.provider_batch_id]
+
+    def results(self) -> list[ItemResult]:
+        """Return every item's result, in input order. For large runs read ``results_frame``.
+
+        Raises:
+            RunNotFinishedError: The run is not finished.
+        """
+        return list(self.iter_results())
+
+    def iter_results(self) -> Iterator[ItemResult]:
+        """Yield every item's result, in input order, one part of the table in memory at a time."""
+        for chunk in self._parts():
+            assert chunk.results is not None
+            with (
+                self._artifacts.local(chunk.results) as results,
+                self._artifacts.local(chunk.items) as items,
+            ):
+                table = pq.read_table(results)
+                metadata = pq.read_table(items, columns=[METADATA])[METADATA].to_pylist()
+            for row, text in zip(table.to_pylist(), metadata, strict=True):
+                yield self._item_result(row, text)
+
+    def result_parts(self, member: int | None = None) -> Iterator[pa.Table]:
+        """Yield the result table part by part, in input order.
+
+        Args:
+            member: Only the rows of this member; None for all.
+
+        Raises:
+            RunNotFinishedError: The run is not finished.
+        """
+        for chunk in self._parts():
+            assert chunk.results is not None
+            with self._artifacts.local(chunk.results) as path:
+                table = pq.read_table(path)
+            if member is not None:
+                with self._artifacts.local(chunk.items) as path:
+                    members = pq.read_table(path, columns=["member"])["member"]
+                table = table.filter(pc.equal(members, member))
+            yield table.cast(self._plan.result_schema)
+
+    def results_frame(self) -> pl.LazyFrame:
+        """Return the result table, in input order; see ``docs/results.md`` for its columns.
+
+        Local files are scanned lazily. Those of another place are read first.
+
+        Raises:
+            RunNotFinishedError: The run is not finished.
+        """
+        parts = self._parts()
+        if not parts or not self._artifacts.is_local:
+            table = pa.concat_tables([self._plan.result_schema.empty_table(), *self.result_parts()])
+            return pl.LazyFrame(pl.from_arrow(table))
+        with ExitStack() as stack:
+            refs = [chunk.results for chunk in parts if chunk.results is not None]
+            paths = [stack.enter_context(self._artifacts.local(ref)) for ref in refs]
+            return pl.scan_parquet(paths)
+
+    def export_terminal_results(self, path: str) -> int:
+        """Write the result table to one Parquet, JSONL or CSV file; return its number of rows.
+
+        Raises:
+            RunNotFinishedError: The run is not finished.
+            ConfigurationError: The file's suffix is none of these, or it cannot be written.
+        """
+        from batchor_core.results.export import export  # noqa: PLC0415 - keeps start-up light
+
+        return export(self.result_parts(), self._plan.result_schema, path)
+
+    def _parts(self) -> list[ChunkRecord]:
+        self.refresh()
+        if not self.is_finished:
+            raise RunNotFinishedError(
+                f"run {self.run_id!r} is {self.status}; results are complete once it is finished"
+            )
+        chunks = self._store.list_chunks(self.run_id)
+        return [c for c in chunks if c.round == 0 and c.parent_seq is None and c.results]
+
+    def _item_result(self, row: dict[str, Any], metadata: str | None) -> ItemResult:
+        is_ok = row["batch_status"] == "ok"
+        output = None
+        if is_ok and self._plan.output is not None:
+            fields = {k: v for k, v in row.items() if k not in _FIXED_COLUMNS}
+            output = self._plan.revive(fields)
+        error = None
+        if not is_ok:
+            error = {"code": row["batch_error_code"], "message": row["batch_error_message"]}
+        return ItemResult(
+            item_id=row["item_id"],
+            status=row["batch_status"],
+            output=output,
+            output_text=row.get("output_text") if is_ok else row["batch_output_text"],
+            error=error,
+            attempt_count=row["batch_attempts"],
+            metadata=msgspec.json.decode(metadata) if metadata else {},
+        )
+
+    def _control(self, control: RunControlState, reason: str | None) -> "Run":
+        self._record = self._store.set_control(self.run_id, control, reason)
+        return self
+
+    def _sleep(self, progress: Progress, left: float | None) -> None:
+        wait_s = self._plan.job.timing.poll_s
+        if progress.next_due is not None:
+            wait_s = (progress.next_due - self._clock.now()).total_seconds()
+        wait_s = min(max(wait_s, _SHORTEST_SLEEP_S), self._plan.job.timing.poll_s)
+        self._clock.sleep(wait_s if left is None else min(wait_s, max(left, 0.0)))

@@ -1,0 +1,357 @@
+"""Starting and finding batch runs: the one place that joins store, artifacts, provider and job."""
+
+import hashlib
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pydantic import BaseModel
+
+from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
+from batchor_core.clock import Clock, SystemClock
+from batchor_core.errors import ConfigurationError, FingerprintMismatchError, LeaseLostError
+from batchor_core.executor.advance import Executor
+from batchor_core.executor.cycle import Attachment, LeaseKeeper, Probe, no_probe
+from batchor_core.executor.digests import RowsDigest, fingerprint
+from batchor_core.executor.plan import RunPlan, bind
+from batchor_core.executor.poll import AccountFaultError, poll
+from batchor_core.executor.requests import read_requests, source_mark
+from batchor_core.home import default_home
+from batchor_core.ids import new_run_id
+from batchor_core.job import (
+    BatchJob,
+    StoredJob,
+    check_importable,
+    declaration_of,
+    encode_declaration,
+    load_model,
+)
+from batchor_core.model.records import NewRun, RunRecord
+from batchor_core.model.states import RunControlState, RunState
+from batchor_core.planning.prompts import PromptReader
+from batchor_core.planning.templates import PromptTemplate
+from batchor_core.run import Run
+from batchor_core.sources.frames import FrameItemSource
+from batchor_core.sources.items import BatchItemSource
+from batchor_core.sources.protocol import ItemSource
+from batchor_core.store.protocol import Store
+from batchor_core.store.sql import PostgresStorage, SQLiteStorage
+
+DEFAULT_NAMESPACE = "default"
+
+
+class BatchRunner:
+    """Starts, finds and drives batch runs.
+
+    Args:
+        storage: The control plane: a store, the path of a SQLite file, a ``postgresql://`` URL,
+            or ``"memory"``; default: ``$BATCHOR_HOME/state.sqlite3``.
+        artifacts: The data plane: a store, a folder or any fsspec URL; default: the folder
+            ``artifacts`` beside the SQLite file.
+        namespace: Whose runs these are.
+        clock: Time; tests pass a manual one.
+        probe: Called at each point where a crash would leave something behind; for tests.
+
+    Close it, or use it as a context manager, to give connections back.
+    """
+
+    def __init__(
+        self,
+        storage: Store | str | os.PathLike[str] | None = None,
+        artifacts: ArtifactStore | str | os.PathLike[str] | None = None,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        clock: Clock | None = None,
+        probe: Probe = no_probe,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.in_memory = storage == "memory"
+        self.store = _open_store(storage, self._clock)
+        self.artifacts = self._open_artifacts(storage, artifacts)
+        self.namespace = namespace
+        owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._owner = owner
+        self._executor = Executor(self.store, self.artifacts, self._clock, owner, probe)
+        self._models: dict[str, type[BaseModel]] = {}
+        self._plans: dict[str, RunPlan] = {}
+
+    def start(self, job: BatchJob, *, run_id: str | None = None) -> Run:
+        """Open a batch run, or go on with the one of this id.
+
+        Reads the source to its end first; nothing is sent before that. Sends what fits, and
+        returns: drive the run with ``wait`` or ``advance``, here or in any other process.
+
+        Args:
+            job: What to do.
+            run_id: The run's id; a fresh one by default.
+
+        Raises:
+            ConfigurationError: The job cannot work; nothing was sent.
+            FingerprintMismatchError: A run of this id exists with other input or another job.
+            ModelNotImportableError: Another process could not find the output model.
+        """
+        if job.structured_output is not None and not self.in_memory:
+            check_importable(job.structured_output)
+        run = self.open(job, run_id=run_id)
+        while not run.is_finished:
+            progress = run.advance()
+            if not progress.did:
+                break
+        return run
+
+    def run_and_wait(
+        self, job: BatchJob, *, run_id: str | None = None, timeout_s: float | None = None
+    ) -> Run:
+        """Open a batch run and drive it in this process until it is finished.
+
+        Raises:
+            WaitTimeoutError: It is not finished in time.
+            RunPausedError: It was paused.
+            ConfigurationError: The job cannot work; nothing was sent.
+        """
+        return self.open(job, run_id=run_id).wait(timeout_s)
+
+    def open(self, job: BatchJob, *, run_id: str | None = None) -> Run:
+        """Record a batch run and attach this process to its source; nothing is read or sent yet.
+
+        Raises:
+            FingerprintMismatchError: A run of this id exists with other input or another job.
+        """
+        stored = StoredJob.of(job)
+        plan = bind(stored, job.structured_output)
+        attachment = Attachment(source=_source_of(job), prompts=_prompts_of(job))
+        _check_columns(attachment)
+        declaration = declaration_of(
+            job, host=plan.provider.host, schema=plan.schema.schema if plan.schema else None
+        )
+        encoded = encode_declaration(declaration)
+        new = NewRun(
+            run_id=run_id or new_run_id(),
+            namespace=self.namespace,
+            spec={**stored.spec(), "declaration": declaration},
+            account=plan.provider.account,
+            scope=plan.scope,
+            declaration_digest=hashlib.blake2b(encoded, digest_size=16).hexdigest(),
+        )
+        if job.structured_output is not None and stored.output is not None:
+            self._models[stored.output] = job.structured_output
+        record = self.store.create_run(new)
+        if run_id is not None:
+            record = self._reattach(record, new, plan, attachment)
+        self._plans[record.run_id] = plan
+        return self._handle(record, plan, attachment)
+
+    def get_run(self, run_id: str) -> Run:
+        """Return a handle on a run that any process has started.
+
+        Raises:
+            RunNotFoundError: There is none.
+            ModelNotImportableError: Its output model is not importable here.
+            MissingCredentialsError: The provider's key is not in the environment.
+        """
+        record = self.store.get_run(run_id)
+        plan = self._plans.get(run_id)
+        if plan is None:
+            plan = self._rehydrate(record)
+            self._plans[run_id] = plan
+        return self._handle(record, plan, None)
+
+    def list_runs(
+        self, *, states: Iterable[RunState] | None = None, limit: int | None = None
+    ) -> list[RunRecord]:
+        """Return the records of this namespace's runs, newest first."""
+        return self.store.list_runs(namespace=self.namespace, states=states, limit=limit)
+
+    def poll_due(self, deadline_s: float) -> int:
+        """Poll what is in flight and due, over all runs of the namespace; no lease, no file.
+
+        One list call an account stands in for many gets.
+
+        Args:
+            deadline_s: Seconds after which nothing further is asked.
+
+        Returns:
+            The number of accounts in which a batch has ended.
+        """
+        until = self._clock.monotonic() + deadline_s
+        accounts: dict[str, str] = {}
+        for work in self.store.all_open_work(self.namespace):
+            accounts.setdefault(work.run.account, work.run.run_id)
+        return sum(self._poll_account(a, run_id, until) for a, run_id in accounts.items())
+
+    def close(self) -> None:
+        """Give back connections, and the scratch folder of an in-memory runner. Idempotent."""
+        for plan in self._plans.values():
+            plan.provider.close()
+        self._plans.clear()
+        self.store.close()
+        self.artifacts.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def __enter__(self) -> "BatchRunner":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _poll_account(self, account: str, run_id: str, until: float) -> bool:
+        now = self._clock.now()
+        due = self.store.due_polls(account, now, 10_000)
+        if not due or self._clock.monotonic() >= until:
+            return False
+        plan = self.get_run(run_id).plan
+        try:
+            return poll(
+                self.store,
+                plan.provider,
+                self._clock,
+                due,
+                poll_s=plan.job.timing.poll_s,
+                deadline=until,
+            )
+        except AccountFaultError as exc:
+            for poor_run in {submission.run_id for submission in due}:
+                self.store.set_control(poor_run, RunControlState.PAUSE, str(exc))
+            return False
+
+    def _handle(self, record: RunRecord, plan: RunPlan, attachment: Attachment | None) -> Run:
+        return Run(
+            record=record,
+            plan=plan,
+            store=self.store,
+            artifacts=self.artifacts,
+            clock=self._clock,
+            executor=self._executor,
+            attachment=attachment,
+        )
+
+    def _rehydrate(self, record: RunRecord) -> RunPlan:
+        stored = StoredJob.model_validate(record.spec)
+        output = None
+        if stored.output is not None:
+            output = self._models.get(stored.output) or load_model(stored.output)
+        return bind(stored, output)
+
+    def _reattach(
+        self, record: RunRecord, new: NewRun, plan: RunPlan, attachment: Attachment
+    ) -> RunRecord:
+        """Make sure that an existing run is the one that is asked for."""
+        if record.state is RunState.INGESTING:
+            return self._reattach_ingesting(record, new, attachment)
+        if record.declaration_digest != new.declaration_digest:
+            raise FingerprintMismatchError(
+                f"run {record.run_id!r} exists with another model, other parameters, prompts or "
+                "output schema: choose another run id"
+            )
+        if record.fingerprint is not None and record.fingerprint != _fingerprint_of(
+            new, plan, attachment
+        ):
+            raise FingerprintMismatchError(
+                f"run {record.run_id!r} exists with other input rows or prompts: choose another "
+                "run id"
+            )
+        return record
+
+    def _reattach_ingesting(
+        self, record: RunRecord, new: NewRun, attachment: Attachment
+    ) -> RunRecord:
+        """Go on with a half-read run; one whose declaration or source has changed begins again."""
+        mark = source_mark(attachment.source)
+        checkpoint = record.checkpoint or {}
+        same_source = not checkpoint or checkpoint.get("source") == mark
+        if record.declaration_digest == new.declaration_digest and same_source:
+            return record
+        seconds = timedelta(seconds=StoredJob.model_validate(new.spec).timing.lease_s)
+        keeper = LeaseKeeper.acquire(
+            self.store, self._clock, record.run_id, self._owner, seconds.total_seconds()
+        )
+        if keeper is None:
+            raise LeaseLostError(
+                f"run {record.run_id!r} is being read by another process: wait for it, or choose "
+                "another run id"
+            )
+        try:
+            return self.store.restart_ingestion(keeper.lease, new)
+        finally:
+            keeper.release()
+
+    def _open_artifacts(
+        self,
+        storage: Store | str | os.PathLike[str] | None,
+        artifacts: ArtifactStore | str | os.PathLike[str] | None,
+    ) -> ArtifactStore:
+        if isinstance(artifacts, ArtifactStore):
+            return artifacts
+        if artifacts is not None:
+            return ArtifactStore(artifacts)
+        if storage is None:
+            return LocalArtifactStore(default_home() / "artifacts")
+        if self.in_memory:
+            self._scratch = tempfile.TemporaryDirectory(prefix="batchor-")
+            return LocalArtifactStore(self._scratch.name)
+        if isinstance(storage, (str, os.PathLike)) and not _is_dsn(storage):
+            return LocalArtifactStore(Path(storage).expanduser().absolute().parent / "artifacts")
+        raise ConfigurationError(
+            "say where the files of the data plane shall lie: BatchRunner(storage, artifacts=...)"
+        )
+
+
+def _open_store(storage: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:
+    if storage is None:
+        return SQLiteStorage(default_home() / "state.sqlite3", clock=clock)
+    if storage == "memory":
+        return SQLiteStorage.in_memory(clock=clock)
+    if isinstance(storage, (str, os.PathLike)):
+        if _is_dsn(storage):
+            return PostgresStorage(str(storage), clock=clock)
+        return SQLiteStorage(storage, clock=clock)
+    return storage
+
+
+def _is_dsn(storage: str | os.PathLike[str]) -> bool:
+    return isinstance(storage, str) and storage.startswith(("postgres://", "postgresql"))
+
+
+def _source_of(job: BatchJob) -> ItemSource:
+    items: Any = job.items
+    if isinstance(items, (pl.DataFrame, pl.LazyFrame, pa.Table)):
+        return FrameItemSource(items, job.id_column)
+    if hasattr(type(items), "blocks"):
+        return items  # type: ignore[no-any-return]  # a protocol; checked by its use
+    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+        raise ConfigurationError(
+            f"items is a {type(items).__name__}: give BatchItems, a frame or a source (a file is "
+            "opened with batchor_core.open_source)"
+        )
+    return BatchItemSource(items)
+
+
+def _prompts_of(job: BatchJob) -> PromptReader:
+    template = PromptTemplate(job.prompt_template) if job.prompt_template is not None else None
+    return PromptReader(build=job.build_prompt, template=template)
+
+
+def _check_columns(attachment: Attachment) -> None:
+    """Refuse a job whose prompts name a column that is not there, before a run is recorded."""
+    columns = attachment.source.columns
+    if columns is not None:
+        attachment.prompts.check(columns, attachment.source.label)
+
+
+def _fingerprint_of(new: NewRun, plan: RunPlan, attachment: Attachment) -> str:
+    """Return the fingerprint that a job would have, by reading its source once."""
+    digest = RowsDigest()
+    for ids, keys, members in read_requests(plan, attachment):
+        digest.add(ids, keys, members)
+    declaration = encode_declaration(new.spec["declaration"])
+    return fingerprint(declaration, digest.member_digests())

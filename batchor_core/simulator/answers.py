@@ -1,0 +1,123 @@
+"""What the simulated model says to one request, before a protocol gives it a shape."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b, shake_128
+from math import hypot
+from typing import Any
+
+import msgspec
+
+from batchor_core.simulator.draws import Draw
+from batchor_core.simulator.schema_values import compile_schema
+from batchor_core.simulator.strings import Generator
+
+NOTICE = "no model was involved"
+_SEED_STEP = 0x9E3779B97F4A7C15
+_EXCERPT_CHARS = 80
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """The verdict on one request; scripted faults change it before it is written.
+
+    Attributes:
+        text: What the model says; JSON if a schema was asked for.
+        vectors: Embeddings, in the order of the inputs.
+        status: HTTP status of the line; 200 unless something was refused or failed.
+        error: The HTTP error object for a status other than 200.
+        refused: The text is a refusal.
+        truncated: The text was cut by the token limit.
+        billed: Whether the provider charges for it.
+        fault: Name of what was done to the answer; empty if nothing.
+        copies: How many times its line is written; 0 loses it.
+        raw_before: Raw lines written in front of it, without line ends.
+        raw_instead: A raw line written in place of the answer.
+    """
+
+    custom_id: str
+    url: str
+    prompt: str
+    model: str
+    digest: bytes
+    text: str = ""
+    vectors: list[list[float]] | None = None
+    base64: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    created_unix: int = 0
+    status: int = 200
+    error: dict[str, Any] | None = None
+    refused: bool = False
+    truncated: bool = False
+    billed: bool = True
+    fault: str = ""
+    copies: int = 1
+    raw_before: list[bytes] = field(default_factory=list)
+    raw_instead: bytes | None = None
+
+    def fail(self, status: int, error: dict[str, Any] | None, fault: str) -> None:
+        """Turn it into an HTTP error, which costs nothing."""
+        self.status, self.error, self.fault, self.billed = status, error, fault, False
+        self.input_tokens = self.output_tokens = 0
+
+    def say(self, text: str) -> None:
+        """Set the text and what it costs."""
+        self.text = text
+        self.output_tokens = estimate_tokens(len(text))
+
+    def truncate(self, max_tokens: int) -> None:
+        """Cut the text after `max_tokens` tokens."""
+        self.text = self.text[: max_tokens * _BYTES_PER_TOKEN]
+        self.output_tokens = max_tokens
+        self.truncated = True
+
+
+class AnswerWriter:
+    """Writes the answers of the simulated model: a function of seed, request and nothing else.
+
+    Args:
+        seed: See `SimulatorOptions.seed`.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed * _SEED_STEP
+        self._generator = lru_cache(maxsize=64)(_compile)
+
+    def text(self, answer: Answer) -> None:
+        """Answer in prose that says what it is and echoes the prompt."""
+        answer.say(f"Simulated answer ({NOTICE}) to: {answer.prompt[:_EXCERPT_CHARS]}")
+
+    def structured(self, answer: Answer, schema_json: bytes) -> None:
+        """Answer with JSON that conforms to a JSON Schema, given as JSON text."""
+        draw = Draw(int.from_bytes(answer.digest[:8]) ^ self._seed, answer.prompt)
+        answer.say(msgspec.json.encode(self._generator(schema_json)(draw)).decode())
+
+    def embed(self, answer: Answer, count: int, dimensions: int) -> None:
+        """Answer with `count` unit vectors."""
+        answer.vectors = [
+            _unit_vector(answer.digest + f"{self._seed}:{number}".encode(), dimensions)
+            for number in range(count)
+        ]
+
+
+def _compile(schema_json: bytes) -> Generator:
+    return compile_schema(msgspec.json.decode(schema_json))
+
+
+def estimate_tokens(size_bytes: int) -> int:
+    """The simulator's notion of tokens."""
+    return max(1, size_bytes // _BYTES_PER_TOKEN)
+
+
+def request_digest(url: str, canonical_body: bytes) -> bytes:
+    """Identity of a request, 16 bytes, the same on every machine and in every run."""
+    return blake2b(canonical_body, digest_size=16, person=url[-16:].encode()).digest()
+
+
+def _unit_vector(seed: bytes, dimensions: int) -> list[float]:
+    # One call of an extendable hash makes all numbers; memoryview reads them as 16-bit integers.
+    numbers = memoryview(shake_128(seed).digest(2 * dimensions)).cast("h").tolist()
+    scale = 1 / (hypot(*numbers) or 1)
+    return [number * scale for number in numbers]

@@ -1,0 +1,70 @@
+"""Faults of whole batches. A kind is one function that changes the batch's plan."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from batchor_core.simulator.faults import FaultKind, FaultRule
+
+Moment = Literal["create", "validate"]
+
+
+class BatchPlan(Protocol):
+    """The part of a batch that faults may change; times are instants of the simulator's clock."""
+
+    created_at: float
+    visible_at: float
+    unseen_gets: int
+    errors: list[dict[str, Any]] | None
+
+    def expire(self, portion: float) -> None:
+        """Let the batch expire at its end, with `portion` of its requests executed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchKind(FaultKind):
+    """Changes what becomes of a batch, when it is created or validated."""
+
+    scope = "batch"
+    matches = frozenset({"run", "batch", "endpoint"})
+    moment: Moment
+    apply: Callable[[FaultRule, BatchPlan], None]
+
+
+def _list_lag(rule: FaultRule, batch: BatchPlan) -> None:
+    batch.visible_at = batch.created_at + float(rule["seconds"])
+
+
+def _not_found(rule: FaultRule, batch: BatchPlan) -> None:
+    batch.unseen_gets = int(rule["gets"])
+
+
+def _expire(rule: FaultRule, batch: BatchPlan) -> None:
+    batch.expire(float(rule["fraction"]))
+
+
+def _fail(rule: FaultRule, batch: BatchPlan) -> None:
+    error = {"code": rule["code"], "line": rule["line"], "message": rule["message"], "param": None}
+    batch.errors = [error] if rule["errors"] is None else list(rule["errors"])
+
+
+BATCH_KINDS = (
+    BatchKind(
+        name="list_lag_seconds", moment="create", apply=_list_lag, defaults={"seconds": 60.0}
+    ),
+    BatchKind(
+        name="not_found_after_create", moment="create", apply=_not_found, defaults={"gets": 1}
+    ),
+    BatchKind(name="expire", moment="validate", apply=_expire, defaults={"fraction": 0.5}),
+    BatchKind(
+        name="fail_batch",
+        moment="validate",
+        apply=_fail,
+        defaults={
+            "errors": None,
+            "code": "invalid_request",
+            "message": "Simulated failure of the batch.",
+            "line": None,
+        },
+    ),
+)

@@ -1,0 +1,128 @@
+"""Answering one request line of the endpoints that a batch may call."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from batchor_core.simulator.answers import (
+    NOTICE,
+    Answer,
+    AnswerWriter,
+    estimate_tokens,
+    request_digest,
+)
+from batchor_core.simulator.openai.requests import RequestLine, prompt_of
+from batchor_core.simulator.openai.wire import error_object
+from batchor_core.simulator.schema_values import compile_schema
+from batchor_core.simulator.strict_schemas import strict_violation
+
+_DEFAULT_DIMENSIONS = 1536
+_MAX_DIMENSIONS = 4096
+_encode_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """A requested output format; `violation` says why the API would refuse it."""
+
+    schema_json: bytes | None = None
+    any_json: bool = False
+    violation: str | None = None
+
+
+class OpenAIAnswerer:
+    """Turns request lines into answers."""
+
+    def __init__(self, writer: AnswerWriter) -> None:
+        self._writer = writer
+        self._format = lru_cache(maxsize=64)(_read_format)
+
+    def answer(self, line: RequestLine, created_unix: int) -> Answer:
+        """The answer to a line of a validated file; a bad request is an answer with status 400."""
+        canonical = _encode_canonical(line.body)
+        answer = Answer(
+            custom_id=line.custom_id,
+            url=line.url,
+            prompt=prompt_of(line.url, line.body),
+            model=str(line.body.get("model")),
+            digest=request_digest(line.url, canonical),
+            input_tokens=estimate_tokens(len(canonical)),
+            created_unix=created_unix,
+        )
+        if line.url == "/v1/embeddings":
+            self._embed(answer, line.body)
+        else:
+            self._write(answer, line.body)
+        return answer
+
+    def _write(self, answer: Answer, body: Mapping[str, Any]) -> None:
+        chat = answer.url == "/v1/chat/completions"
+        wanted = body.get("response_format") if chat else _text_format(body)
+        found = self._format(_encode_canonical(wanted), chat) if wanted else _Format()
+        if found.violation is not None:
+            param = "response_format" if chat else "text.format.schema"
+            _refuse(answer, found.violation, code="invalid_json_schema", param=param)
+            return
+        if found.schema_json is not None:
+            self._writer.structured(answer, found.schema_json)
+        else:
+            self._writer.text(answer)
+            if found.any_json:
+                answer.say(msgspec.json.encode({"answer": answer.text}).decode())
+        limit = _max_tokens(body, chat=chat)
+        if limit is not None and answer.output_tokens > limit:
+            answer.truncate(limit)
+
+    def _embed(self, answer: Answer, body: Mapping[str, Any]) -> None:
+        dimensions = body.get("dimensions", _DEFAULT_DIMENSIONS)
+        if not isinstance(dimensions, int) or not 1 <= dimensions <= _MAX_DIMENSIONS:
+            _refuse(answer, f"Invalid value for 'dimensions' = {dimensions}.", param="dimensions")
+            return
+        given = body.get("input")
+        several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
+        answer.base64 = body.get("encoding_format") == "base64"
+        self._writer.embed(answer, len(given) if several and given else 1, dimensions)
+
+
+def _text_format(body: Mapping[str, Any]) -> Any:
+    text = body.get("text")
+    return text.get("format") if isinstance(text, Mapping) else None
+
+
+def _max_tokens(body: Mapping[str, Any], *, chat: bool) -> int | None:
+    names = ("max_completion_tokens", "max_tokens") if chat else ("max_output_tokens",)
+    for name in names:
+        value = body.get(name)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _refuse(
+    answer: Answer, message: str, *, param: str, code: str | None = "invalid_value"
+) -> None:
+    answer.fail(400, error_object(message, code=code, param=param), "bad_request")
+
+
+def _read_format(format_json: bytes, chat: bool) -> _Format:
+    """Read and check a format once; its text is the cache's key."""
+    wanted = msgspec.json.decode(format_json)
+    kind = wanted.get("type") if isinstance(wanted, Mapping) else None
+    if kind in ("text", "json_object"):
+        return _Format(any_json=kind == "json_object")
+    if kind != "json_schema":
+        return _Format(violation=f"Invalid output format {kind!r}. ({NOTICE})")
+    spec = wanted.get("json_schema") if chat else wanted
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("schema"), Mapping):
+        return _Format(violation="Missing required parameter: 'schema'.")
+    schema = spec["schema"]
+    try:
+        violation = strict_violation(spec.get("name"), schema) if spec.get("strict") else None
+        if violation is None:
+            compile_schema(schema)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        violation = f"Invalid schema: {error}"
+    return _Format(schema_json=msgspec.json.encode(schema), violation=violation)

@@ -1,0 +1,82 @@
+"""Everything that one simulator holds, joined."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from batchor_core.simulator.clock import SimulatorClock
+from batchor_core.simulator.fault_kinds import FAULT_KINDS
+from batchor_core.simulator.faults import FaultBook
+from batchor_core.simulator.ledger import Ledger
+from batchor_core.simulator.openai import OpenAIService
+from batchor_core.simulator.options import SimulatorOptions
+from batchor_core.simulator.spool import Spool
+
+
+class SimulatorState:
+    """One simulated world: its time, files, batches, faults and ledger.
+
+    Args:
+        options: How it behaves.
+        clock: Its time; tests may pass a frozen one.
+    """
+
+    def __init__(self, options: SimulatorOptions, clock: SimulatorClock | None = None) -> None:
+        self.options = options
+        self.clock = clock or SimulatorClock()
+        self.spool = Spool(options.spool_dir)
+        self.ledger = Ledger(self.spool.path("ledger.sqlite3"))
+        self.faults = FaultBook(FAULT_KINDS)
+        self.openai = OpenAIService(
+            options,
+            clock=self.clock,
+            spool=self.spool,
+            faults=self.faults,
+            ledger=self.ledger,
+        )
+        self._lock = threading.Lock()
+
+    def add_faults(self, rules: Iterable[Mapping[str, Any]]) -> None:
+        """Put fault rules in force, all or none.
+
+        Raises:
+            FaultError: A rule makes no sense.
+        """
+        with self._lock:
+            self.faults.add(rules)
+            self.clock.skew_s = self.faults.clock_skew_s()
+
+    def clear_faults(self) -> None:
+        """Put every fault rule out of force."""
+        with self._lock:
+            self.faults.clear()
+            self.clock.skew_s = 0.0
+
+    def settled_ledger(self) -> Ledger:
+        """The ledger, with everything in it that was due by now."""
+        self.openai.settle()
+        return self.ledger
+
+    def ledger_report(self, *, entries: bool = False) -> dict[str, Any]:
+        """The ledger as JSON values; `entries` adds one for every execution."""
+        ledger = self.settled_ledger()
+        executed = ledger.executed_by_batch()
+        report = ledger.summary()
+        report["batches"] = {
+            batch_id: {**batch, "executed": executed.get(batch_id, 0)}
+            for batch_id, batch in self.openai.describe().items()
+        }
+        if entries:
+            report["entries"] = ledger.entries()
+        return report
+
+    def reset(self) -> None:
+        """Forget files, batches, faults and the ledger; time goes on."""
+        self.clear_faults()
+        self.openai.reset()
+        self.ledger.clear()
+
+    def close(self) -> None:
+        """Remove everything from disk."""
+        self.ledger.close()
+        self.spool.close()

@@ -1,0 +1,438 @@
+"""The contract of the control plane.
+
+Every method is one transaction: all of it or nothing. Methods that take a ``lease`` first assert
+its fencing token in that transaction and raise ``LeaseLostError`` otherwise, so that a process
+that lost its lease can change nothing. Changes of state are guarded updates along
+``model.transitions``; one that finds another state raises ``StaleTransitionError``. Each change
+writes its journal event in the same transaction. Any number of processes may call any method.
+
+Nothing here calls a provider or moves a file.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from batchor_core.model.records import (
+    ArtifactRef,
+    ChunkRecord,
+    Collected,
+    Event,
+    Identity,
+    Lease,
+    Member,
+    NewChunk,
+    NewRun,
+    NewSubmission,
+    RunCounts,
+    RunRecord,
+    ScopeLimits,
+    SubmissionRecord,
+    Usage,
+    Waiter,
+)
+from batchor_core.model.states import (
+    ChunkState,
+    RunControlState,
+    RunState,
+    SubmissionState,
+    WaiterState,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopeFull:
+    """Why ``intend`` took no room: the scope's live reservations leave too little of it.
+
+    Attributes:
+        reason: One line for people.
+        retry_at: Not before this instant, where the scope backs off; None: when a batch ends.
+        never_fits: The chunk exceeds the limit even in an empty scope: it has to be split.
+    """
+
+    reason: str
+    retry_at: datetime | None = None
+    never_fits: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberClaim:
+    """One identity that a freshly ingested run asks for."""
+
+    identity: Identity
+    fingerprint: str
+    item_count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaiterRequest:
+    """A waiter to be recorded with a claim."""
+
+    waiter_id: str
+    namespace: str
+    asset: str
+    partitions: tuple[str, ...]
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimResult:
+    """What became of a claim.
+
+    Attributes:
+        run_id: The open run that now stands for the identities.
+        attached: True: it is an earlier run of equal fingerprint, and the claimant's own run was
+            cancelled with the reason ``attached``.
+        conflict: The identities that are open under another fingerprint (or spread over several
+            runs); then nothing was changed and ``run_id`` is the first such run.
+    """
+
+    run_id: str
+    attached: bool
+    conflict: tuple[Identity, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenWork:
+    """All of a run that is not settled yet: what the next step is decided from.
+
+    Attributes:
+        chunks: Those in ``ready`` and ``submitted``.
+        submissions: Those in ``intended``, ``active`` and ``ended``, and collected ones whose items
+            to be retried are not packed.
+        scope_free_at: When the scope's back-off ends, where there is one.
+    """
+
+    run: RunRecord
+    chunks: Sequence[ChunkRecord]
+    submissions: Sequence[SubmissionRecord]
+    scope_free_at: datetime | None
+
+
+class Store(Protocol):
+    """A control plane."""
+
+    def close(self) -> None:
+        """Give back connections. Idempotent."""
+        ...
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def create_run(self, run: NewRun) -> RunRecord:
+        """Open a run in ``ingesting``; one of this id that exists is returned unchanged."""
+        ...
+
+    def get_run(self, run_id: str) -> RunRecord:
+        """Return a run.
+
+        Raises:
+            RunNotFoundError: There is none of this id.
+        """
+        ...
+
+    def list_runs(
+        self,
+        *,
+        namespace: str | None = None,
+        states: Iterable[RunState] | None = None,
+        limit: int | None = None,
+    ) -> list[RunRecord]:
+        """Return runs, newest first."""
+        ...
+
+    def restart_ingestion(self, lease: Lease, run: NewRun) -> RunRecord:
+        """Forget what an ``ingesting`` run has sealed, and take a new declaration in its place.
+
+        Nothing of such a run was ever sent. The files of its chunks stay, without a record.
+        """
+        ...
+
+    def set_control(self, run_id: str, control: RunControlState, reason: str | None) -> RunRecord:
+        """Ask something of a run; needs no lease.
+
+        ``cancel`` wins for good: a later ``run`` or ``pause`` changes nothing. A terminal run is
+        left as it is. Returns the run as it is afterwards.
+        """
+        ...
+
+    def counts(self, run_id: str) -> RunCounts:
+        """Return where the run's items are, from chunks and submissions."""
+        ...
+
+    def usage(self, run_id: str) -> Usage:
+        """Return tokens and cost over the run's collected submissions."""
+        ...
+
+    def open_work(self, run_id: str) -> OpenWork:
+        """Return what is not settled of one run."""
+        ...
+
+    def all_open_work(self, namespace: str) -> list[OpenWork]:
+        """Return what is not settled of every run of a namespace that is not terminal.
+
+        A handful of queries, whatever the number of runs.
+        """
+        ...
+
+    def finish_ingestion(self, lease: Lease, fingerprint: str) -> RunRecord:
+        """Move the run from ``ingesting`` to ``running`` with its fingerprint."""
+        ...
+
+    def close_run(
+        self,
+        lease: Lease,
+        state: RunState,
+        *,
+        error_code: str | None = None,
+        error_message: str | None = None,
+    ) -> RunRecord:
+        """Move the run to a terminal state."""
+        ...
+
+    # -- leases -------------------------------------------------------------------------------
+
+    def acquire_lease(self, run_id: str, owner: str, seconds: float) -> Lease | None:
+        """Take the right to advance the run, or return None while another owner has it.
+
+        An owner may take its own lease again. The new token is ``max(stored + 1, Unix ms)``: it
+        grows even if the store was restored from a backup.
+        """
+        ...
+
+    def renew_lease(self, lease: Lease, seconds: float) -> Lease:
+        """Extend the lease to ``seconds`` from now, token unchanged.
+
+        Raises:
+            LeaseLostError: It was taken over, or it ran out and was taken.
+        """
+        ...
+
+    def release_lease(self, lease: Lease) -> None:
+        """Give the lease back, so that another process need not wait. Idempotent."""
+        ...
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        """Return the lease in force, or None."""
+        ...
+
+    # -- chunks -------------------------------------------------------------------------------
+
+    def seal_chunk(
+        self, lease: Lease, chunk: NewChunk, checkpoint: Mapping[str, Any]
+    ) -> ChunkRecord:
+        """Add a chunk of round 0 and the source's checkpoint behind it; counts its items."""
+        ...
+
+    def list_chunks(
+        self, run_id: str, *, states: Iterable[ChunkState] | None = None, limit: int | None = None
+    ) -> list[ChunkRecord]:
+        """Return the run's chunks in order of ``seq``."""
+        ...
+
+    def get_chunk(self, run_id: str, seq: int) -> ChunkRecord:
+        """Return one chunk."""
+        ...
+
+    def split_chunk(
+        self, lease: Lease, seq: int, children: Sequence[NewChunk]
+    ) -> list[ChunkRecord]:
+        """Replace a ready chunk by children that hold the same items."""
+        ...
+
+    def abandon_chunks(self, lease: Lease, seqs: Iterable[int], code: str, message: str) -> None:
+        """Give ready chunks up; their items fail with ``code`` when the run closes."""
+        ...
+
+    def set_results_part(self, lease: Lease, seq: int, results: ArtifactRef) -> None:
+        """Record the part of the result table that belongs to a chunk of round 0."""
+        ...
+
+    # -- submissions --------------------------------------------------------------------------
+
+    def intend(
+        self, lease: Lease, submission: NewSubmission, limits: ScopeLimits
+    ) -> SubmissionRecord | ScopeFull:
+        """Reserve room in the scope and record the intent, or say why there is no room.
+
+        Holds the scope's lock, so that all processes on this store share the limits. The chunk
+        moves from ``ready`` to ``submitted``. Limits are the smaller of ``limits`` and of what
+        the scope remembers; the reservations of ``intended`` and ``active`` count against them.
+        """
+        ...
+
+    def allow_create(
+        self,
+        lease: Lease,
+        submission_id: str,
+        upload_ref: str | None,
+        *,
+        server_time: datetime | None,
+    ) -> None:
+        """Record the upload and that, until the lease's end, a create may be under way.
+
+        ``server_time`` is the provider's clock shortly before the create.
+        """
+        ...
+
+    def activate(
+        self,
+        lease: Lease,
+        submission_id: str,
+        *,
+        provider_batch_id: str,
+        provider_status: str,
+        next_poll_at: datetime,
+        adopted: bool,
+    ) -> SubmissionRecord:
+        """Record the provider's batch: ``intended`` to ``active``."""
+        ...
+
+    def create_unknown(
+        self, lease: Lease, submission_id: str, *, server_time: datetime | None, message: str
+    ) -> None:
+        """Record that the create call ended, with an unknown outcome; it stays ``intended``.
+
+        A ``server_time`` replaces the one that ``allow_create`` recorded; None leaves it.
+        """
+        ...
+
+    def void(
+        self, lease: Lease, submission_id: str, *, reason: str, not_before: datetime | None
+    ) -> ChunkRecord:
+        """Give a submission up: to ``void``, its chunk back to ``ready``, not before the instant.
+
+        Allowed from ``intended`` and ``ended``. Returns the chunk, its ``refusals`` counted up.
+        """
+        ...
+
+    def note_poll(
+        self,
+        submission_id: str,
+        *,
+        provider_status: str | None,
+        provider_counts: Mapping[str, Any] | None,
+        next_poll_at: datetime,
+        missing: bool = False,
+    ) -> None:
+        """Record what a poll of an ``active`` submission saw. Needs no lease, never raises stale.
+
+        ``missing`` counts ``missing_polls`` up; any other poll sets it to 0.
+        """
+        ...
+
+    def mark_ended(
+        self, submission_id: str, *, provider_status: str, provider_result: Mapping[str, Any]
+    ) -> bool:
+        """Move ``active`` to ``ended``; needs no lease. False if it was not active any more."""
+        ...
+
+    def collect(self, lease: Lease, submission_id: str, collected: Collected) -> SubmissionRecord:
+        """Commit outcomes: ``ended`` to ``collected``, its chunk ``submitted`` to ``done``."""
+        ...
+
+    def pack_retries(
+        self, lease: Lease, submission_ids: Sequence[str], chunks: Sequence[NewChunk]
+    ) -> list[ChunkRecord]:
+        """Add chunks with all items to be retried of these submissions, marking them packed."""
+        ...
+
+    def get_submission(self, submission_id: str) -> SubmissionRecord:
+        """Return one submission."""
+        ...
+
+    def list_submissions(
+        self, run_id: str, *, states: Iterable[SubmissionState] | None = None
+    ) -> list[SubmissionRecord]:
+        """Return the run's submissions in order of their intents."""
+        ...
+
+    def due_polls(self, account: str, now: datetime, limit: int) -> list[SubmissionRecord]:
+        """Return an account's ``active`` submissions that are due, over all runs; oldest first."""
+        ...
+
+    # -- scopes -------------------------------------------------------------------------------
+
+    def scope_limits(self, scope: str) -> ScopeLimits:
+        """Return the limits that the scope remembers; all None where it remembers none."""
+        ...
+
+    def remember_limits(
+        self, scope: str, limits: ScopeLimits, backoff_until: datetime | None
+    ) -> None:
+        """Remember limits that the provider named (None leaves one as it is) and a back-off."""
+        ...
+
+    # -- members and waiters ------------------------------------------------------------------
+
+    def claim(
+        self,
+        run_id: str,
+        members: Sequence[MemberClaim],
+        waiter: WaiterRequest,
+    ) -> ClaimResult:
+        """Open the identities for this run, or attach to the open run that has them.
+
+        One transaction: with every identity free, the members become open and the waiter is
+        recorded for ``run_id``; with all of them open in one other run with equal fingerprints,
+        the waiter is recorded there and ``run_id`` gets control ``cancel`` with the reason
+        ``attached``; anything else is a conflict and changes nothing. Two claims that race for an
+        identity are serialised.
+        """
+        ...
+
+    def list_members(self, run_id: str) -> list[Member]:
+        """Return the run's members in order of ``seq``."""
+        ...
+
+    def open_members(self, identities: Sequence[Identity]) -> list[Member]:
+        """Return the open members that hold these identities."""
+        ...
+
+    def release_members(self, run_id: str) -> None:
+        """Close the run's members: their identities are free. Idempotent; needs no lease."""
+        ...
+
+    def get_waiter(self, waiter_id: str) -> Waiter:
+        """Return one waiter."""
+        ...
+
+    def list_waiters(
+        self,
+        *,
+        namespace: str | None = None,
+        run_id: str | None = None,
+        states: Iterable[WaiterState] | None = None,
+    ) -> list[Waiter]:
+        """Return waiters in order of creation."""
+        ...
+
+    def update_waiter(
+        self,
+        waiter: Waiter,
+        *,
+        progress: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+    ) -> Waiter:
+        """Change an open waiter, guarded by its ``version``.
+
+        Raises:
+            StaleTransitionError: Somebody changed it in between, or it is not open.
+        """
+        ...
+
+    def end_waiter(self, waiter_id: str, state: WaiterState, reason: str | None) -> bool:
+        """End an open waiter. False if it was not open any more.
+
+        When it was the run's last open one and the run is terminal, the run's members are closed
+        in the same transaction.
+        """
+        ...
+
+    # -- journal ------------------------------------------------------------------------------
+
+    def list_events(
+        self, run_id: str, *, after_sequence: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        """Return the run's journal from ``after_sequence`` (excluded) on."""
+        ...

@@ -1,0 +1,236 @@
+"""The databases we run on: the only place that knows how SQLite and PostgreSQL differ.
+
+A write transaction on SQLite starts with ``BEGIN IMMEDIATE``: the file's one write lock is taken
+before anything is read, so whatever a transaction saw is still true when it commits. PostgreSQL
+gets the same from row locks (``with_for_update``, which SQLAlchemy leaves out on SQLite).
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    StaticPool,
+    Table,
+    create_engine,
+    event,
+    make_url,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+
+from batchor_core.errors import ConfigurationError, StoreError
+
+BUSY_TIMEOUT_S = 30
+_BEGIN = "batchor_begin"
+_MIGRATION_LOCK = "SELECT pg_advisory_xact_lock(7236287263)"  # any constant that is ours alone
+
+_EXPLANATIONS = (
+    ("disk is full", "its disk is full: make room, then go on; nothing was half-written"),
+    ("no space left", "its disk is full: make room, then go on; nothing was half-written"),
+    ("could not extend file", "its disk is full: make room, then go on"),
+    ("readonly database", "it is read-only: check the permissions of the file and its folder"),
+    ("read-only transaction", "it is read-only: connect to the primary server"),
+    ("database is locked", f"another process held its lock for over {BUSY_TIMEOUT_S} s"),
+    ("unable to open", "its file cannot be opened: check that the folder exists and is ours"),
+    ("not a database", "the file is no SQLite database: check the path"),
+    ("malformed", "the file is damaged: restore a backup, then run `batchor reconcile`"),
+    ("deadlock detected", "two transactions waited for each other; try again"),
+)
+
+
+class UniqueConflictError(StoreError):
+    """A constraint stopped the transaction: somebody else was faster. Internal to the store."""
+
+
+class Database:
+    """One database: opens transactions and says in one line what went wrong.
+
+    Threads may share it. After a fork the child opens connections of its own.
+
+    Args:
+        engine: Its listeners have to be registered already.
+        location: What error messages call it; holds no password.
+        insert: The dialect's ``insert``, which knows ``on_conflict_do_nothing``.
+        read_options: Execution options of transactions that only read.
+        migration_lock: SQL that serialises migrations; None where the transaction itself does.
+        exclusive: Whether transactions share one connection and have to take turns.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        location: str,
+        insert: Callable[[Table], Any],
+        read_options: dict[str, Any],
+        migration_lock: str | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.location = location
+        self._engine = engine
+        self._insert = insert
+        self._writer = engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+        self._reader = engine.execution_options(**read_options)
+        self._migration_lock = migration_lock
+        self._exclusive = exclusive
+        self._turn: AbstractContextManager[Any] = threading.Lock() if exclusive else nullcontext()
+        self._pid = os.getpid()
+        self._inherited: object = None
+
+    def write(self) -> AbstractContextManager[Connection]:
+        """Open a transaction that may write; it commits if the block ends without an exception."""
+        return self._transaction(self._writer)
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """Open a transaction that sees one moment of the database."""
+        return self._transaction(self._reader)
+
+    @contextmanager
+    def migration(self) -> Iterator[Connection]:
+        """Open a write transaction that excludes the migrations of all other processes."""
+        with self.write() as connection:
+            if self._migration_lock:
+                connection.execute(text(self._migration_lock))
+            yield connection
+
+    def insert_if_absent(self, connection: Connection, table: Table, values: Any) -> bool:
+        """Insert a row unless its key exists; whether it was inserted."""
+        statement = self._insert(table).values(values).on_conflict_do_nothing()
+        done = connection.execute(statement, execution_options={"preserve_rowcount": True})
+        return done.rowcount == 1
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        self._leave_parent_connections()
+        try:
+            with self._turn, engine.connect() as connection, connection.begin():
+                yield connection
+        except SQLAlchemyError as error:
+            raise self._explained(error) from error
+
+    def _leave_parent_connections(self) -> None:
+        if self._pid == os.getpid():
+            return
+        if self._exclusive:
+            raise StoreError(f"{self.location} lives in the process that opened it, not in a fork")
+        # Kept, never closed: a connection belongs to the process that opened it, to close as well.
+        self._inherited = self._engine.pool
+        self._engine.dispose(close=False)
+        self._pid = os.getpid()
+
+    def _explained(self, error: SQLAlchemyError) -> StoreError:
+        line = (str(getattr(error, "orig", None) or error).splitlines() or [""])[0]
+        if isinstance(error, IntegrityError):
+            return UniqueConflictError(f"{self.location}: {line}")
+        for marker, explanation in _EXPLANATIONS:
+            if marker in line.lower():
+                return StoreError(f"{self.location}: {explanation} ({line})")
+        return StoreError(f"{self.location}: {line}")
+
+
+def sqlite_file(path: str | os.PathLike[str]) -> Database:
+    """Open a SQLite file; a new one is created for its owner alone (0600, folders 0700)."""
+    file = Path(path).expanduser().absolute()
+    location = f"store {str(file)!r}"
+    try:
+        _create_private(file)
+    except OSError as error:
+        raise StoreError(f"{location} cannot be created: {error.strerror}") from error
+    url = URL.create("sqlite", database=str(file))
+    engine = _sqlite_engine(url)
+    return Database(engine, location=location, insert=sqlite.insert, read_options={})
+
+
+def sqlite_memory() -> Database:
+    """Open a SQLite database that lives as long as this process; its threads take turns."""
+    engine = _sqlite_engine(URL.create("sqlite"), poolclass=StaticPool)
+    return Database(
+        engine,
+        location="the store in memory",
+        insert=sqlite.insert,
+        read_options={},
+        exclusive=True,
+    )
+
+
+def postgres(dsn: str) -> Database:
+    """Open a PostgreSQL database through psycopg 3.
+
+    Raises:
+        ConfigurationError: The DSN is unusable, or psycopg is not installed. The message never
+            repeats the DSN, which holds a password.
+    """
+    url = _postgres_url(dsn)
+    try:
+        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "PostgreSQL needs psycopg: pip install 'batchor-dagster[postgres]'"
+        ) from error
+    server = url.host or "the local socket"
+    return Database(
+        engine,
+        location=f"store {url.database!r} on {server}",
+        insert=postgresql.insert,
+        read_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+        migration_lock=_MIGRATION_LOCK,
+    )
+
+
+def _sqlite_engine(url: URL, **options: Any) -> Engine:
+    # isolation_level None keeps Python's driver from opening transactions of its own.
+    connect_args = {
+        "timeout": BUSY_TIMEOUT_S,
+        "isolation_level": None,
+        "check_same_thread": False,
+    }
+    engine = create_engine(url, hide_parameters=True, connect_args=connect_args, **options)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
+
+
+def _create_private(file: Path) -> None:
+    missing = [folder for folder in file.parents if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if not file.exists():
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _postgres_url(dsn: str) -> URL:
+    # ``from None``: the causes quote the DSN, and with it the password.
+    try:
+        url = make_url(dsn)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            "the PostgreSQL DSN cannot be read; expected postgresql://user:password@host:5432/name "
+            "with special characters of the password percent-encoded"
+        ) from None
+    if url.drivername not in {"postgresql", "postgres", "postgresql+psycopg"}:
+        raise ConfigurationError("the DSN is not PostgreSQL: it has to start with postgresql://")
+    if "@" in f"{url.host}{url.database}":  # then a part of the password became host or name
+        raise ConfigurationError("the DSN's password holds an @: write it as %40")
+    return url.set(drivername="postgresql+psycopg")

@@ -1,0 +1,96 @@
+"""Scopes: the queue limits that runs and processes share."""
+
+from datetime import datetime
+
+from sqlalchemy import Row, func, select, update
+
+from batchor_core.model.records import NewSubmission, ScopeLimits
+from batchor_core.model.states import LIVE_SUBMISSION_STATES
+from batchor_core.store.protocol import ScopeFull
+from batchor_core.store.sql.tables import scopes, submissions
+from batchor_core.store.sql.transaction import Aggregate, Transaction
+
+_KINDS = ("max_requests", "max_tokens", "max_batches")
+
+
+class Scopes(Aggregate):
+    """The scopes' part of the store."""
+
+    def scope_limits(self, scope: str) -> ScopeLimits:
+        """See ``Store.scope_limits``."""
+        statement = select(*(scopes.c[kind] for kind in _KINDS)).where(scopes.c.scope == scope)
+        with self._read() as tx:
+            row = tx.execute(statement).mappings().one_or_none()
+        return ScopeLimits() if row is None else ScopeLimits(**row)
+
+    def remember_limits(
+        self, scope: str, limits: ScopeLimits, backoff_until: datetime | None
+    ) -> None:
+        """See ``Store.remember_limits``; ``backoff_until`` None leaves the back-off as it is."""
+        named = {kind: getattr(limits, kind) for kind in _KINDS} | {"backoff_until": backoff_until}
+        values = {column: value for column, value in named.items() if value is not None}
+        with self._write() as tx:
+            lock_scope(tx, scope)
+            if values:
+                tx.execute(update(scopes).where(scopes.c.scope == scope).values(values))
+
+
+def lock_scope(tx: Transaction, scope: str) -> Row[tuple[object, ...]]:
+    """Lock the scope's row, creating it first if need be, and return it."""
+    statement = select(scopes).where(scopes.c.scope == scope).with_for_update()
+    row = tx.execute(statement).one_or_none()
+    if row is not None:
+        return row
+    tx.insert_if_absent(scopes, {"scope": scope})
+    return tx.execute(statement).one()
+
+
+def refusal(tx: Transaction, wanted: NewSubmission, limits: ScopeLimits) -> ScopeFull | None:
+    """Return why the scope has no room for the submission, or None; holds the scope's lock.
+
+    A chunk that can never fit is told so even while the scope backs off: splitting it needs no
+    provider.
+    """
+    remembered = lock_scope(tx, wanted.scope)
+    needs = {"requests": wanted.reserved_requests, "tokens": wanted.reserved_tokens, "batches": 1}
+    caps = {
+        unit: _smaller(getattr(limits, f"max_{unit}"), getattr(remembered, f"max_{unit}"))
+        for unit in needs
+    }
+    for unit in ("requests", "tokens"):
+        cap = caps[unit]
+        if cap is not None and needs[unit] > cap:
+            reason = f"the chunk's {needs[unit]} {unit} exceed the limit of {cap}"
+            return ScopeFull(reason=f"scope {wanted.scope!r}: {reason}", never_fits=True)
+    if remembered.backoff_until is not None and remembered.backoff_until > tx.now:
+        until = remembered.backoff_until
+        reason = f"scope {wanted.scope!r} backs off until {until:%Y-%m-%d %H:%M:%S} UTC"
+        return ScopeFull(reason=reason, retry_at=until)
+    return _lack_of_room(wanted.scope, needs, caps, _reserved(tx, wanted.scope))
+
+
+def _lack_of_room(
+    scope: str, needs: dict[str, int], caps: dict[str, int | None], reserved: dict[str, int]
+) -> ScopeFull | None:
+    for unit, cap in caps.items():
+        if cap is not None and reserved[unit] + needs[unit] > cap:
+            taken = f"{reserved[unit]} of {cap} {unit} are taken and {needs[unit]} are wanted"
+            return ScopeFull(reason=f"scope {scope!r}: {taken}")
+    return None
+
+
+def _reserved(tx: Transaction, scope: str) -> dict[str, int]:
+    statement = select(
+        func.coalesce(func.sum(submissions.c.reserved_requests), 0).label("requests"),
+        func.coalesce(func.sum(submissions.c.reserved_tokens), 0).label("tokens"),
+        func.count().label("batches"),
+    ).where(
+        submissions.c.scope == scope,
+        submissions.c.state.in_(sorted(LIVE_SUBMISSION_STATES)),
+    )
+    # PostgreSQL sums BIGINT into NUMERIC, hence int().
+    return {unit: int(sum_) for unit, sum_ in tx.execute(statement).mappings().one().items()}
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)

@@ -1,0 +1,326 @@
+"""Submissions: from the intent to the committed outcomes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import RowMapping, Select, insert, select, update
+
+from batchor_core.errors import RowConservationError, StaleTransitionError, StoreError
+from batchor_core.model.records import (
+    ChunkRecord,
+    Collected,
+    Lease,
+    NewChunk,
+    NewSubmission,
+    ScopeLimits,
+    SubmissionRecord,
+    Usage,
+)
+from batchor_core.model.states import ChunkState, SubmissionState
+from batchor_core.model.transitions import SUBMISSION_TRANSITIONS
+from batchor_core.store.protocol import ScopeFull
+from batchor_core.store.sql import tables
+from batchor_core.store.sql.chunks import add_chunks, check_same_items, move_chunk
+from batchor_core.store.sql.events import append_event
+from batchor_core.store.sql.scopes import refusal
+from batchor_core.store.sql.tables import submissions
+from batchor_core.store.sql.transaction import (
+    Aggregate,
+    Transaction,
+    change_state,
+    record_columns,
+    stale,
+)
+
+_USAGE_COLUMNS = record_columns(submissions, Usage)
+_NEW_COLUMNS = record_columns(submissions, NewSubmission)
+_COLUMNS = record_columns(submissions, SubmissionRecord) + _USAGE_COLUMNS
+_NOTHING_COUNTED = dict.fromkeys(
+    (
+        "missing_polls",
+        "ok_count",
+        "failed_count",
+        "retry_count",
+        "reused_count",
+        "input_tokens",
+        "cached_input_tokens",
+        "output_tokens",
+        "reasoning_tokens",
+        "quarantined",
+    ),
+    0,
+)
+
+
+class Submissions(Aggregate):
+    """The submissions' part of the store; polling is in ``polls``."""
+
+    def intend(
+        self, lease: Lease, submission: NewSubmission, limits: ScopeLimits
+    ) -> SubmissionRecord | ScopeFull:
+        """See ``Store.intend``."""
+        if submission.run_id != lease.run_id:
+            raise StoreError(
+                f"submission {submission.submission_id!r} is of run {submission.run_id!r}, "
+                f"the lease is of run {lease.run_id!r}"
+            )
+        with self._fenced(lease) as tx:
+            full = refusal(tx, submission, limits)
+            if full is not None:
+                return full
+            chunk = move_chunk(tx, lease.run_id, submission.chunk_seq, ChunkState.SUBMITTED)
+            tx.execute(
+                insert(submissions).values(
+                    {column.name: getattr(submission, column.name) for column in _NEW_COLUMNS}
+                    | _NOTHING_COUNTED
+                    | {
+                        "state": SubmissionState.INTENDED,
+                        "fencing_token": lease.token,
+                        "intended_at": tx.now,
+                        "retries_packed": False,
+                    }
+                )
+            )
+            append_event(
+                tx,
+                lease.run_id,
+                "submission.intended",
+                submission_id=submission.submission_id,
+                chunk_seq=chunk.seq,
+                item_count=chunk.item_count,
+                reserved_tokens=submission.reserved_tokens,
+                reserved_cost_usd=submission.reserved_cost_usd,
+            )
+            return load_submission(tx, submission.submission_id)
+
+    def allow_create(
+        self,
+        lease: Lease,
+        submission_id: str,
+        upload_ref: str | None,
+        *,
+        server_time: datetime | None,
+    ) -> None:
+        """See ``Store.allow_create``."""
+        leases = tables.leases
+        lease_end = select(leases.c.expires_at).where(leases.c.run_id == lease.run_id)
+        with self._fenced(lease) as tx:
+            _change_intended(
+                tx,
+                lease,
+                submission_id,
+                upload_ref=upload_ref,
+                create_allowed_until=lease_end.scalar_subquery(),
+                create_server_time=server_time,
+            )
+            append_event(tx, lease.run_id, "submission.create_allowed", submission_id=submission_id)
+
+    def activate(
+        self,
+        lease: Lease,
+        submission_id: str,
+        *,
+        provider_batch_id: str,
+        provider_status: str,
+        next_poll_at: datetime,
+        adopted: bool,
+    ) -> SubmissionRecord:
+        """See ``Store.activate``."""
+        with self._fenced(lease) as tx:
+            activated = _move(
+                tx,
+                lease,
+                submission_id,
+                SubmissionState.ACTIVE,
+                provider_batch_id=provider_batch_id,
+                provider_status=provider_status,
+                next_poll_at=next_poll_at,
+                activated_at=tx.now,
+            )
+            append_event(
+                tx,
+                lease.run_id,
+                "submission.activated",
+                submission_id=submission_id,
+                provider_batch_id=provider_batch_id,
+                adopted=adopted,
+            )
+            return activated
+
+    def create_unknown(
+        self, lease: Lease, submission_id: str, *, server_time: datetime | None, message: str
+    ) -> None:
+        """See ``Store.create_unknown``."""
+        with self._fenced(lease) as tx:
+            known = {} if server_time is None else {"create_server_time": server_time}
+            _change_intended(tx, lease, submission_id, create_ended_at=tx.now, **known)
+            append_event(
+                tx,
+                lease.run_id,
+                "submission.create_unknown",
+                submission_id=submission_id,
+                message=message,
+            )
+
+    def void(
+        self, lease: Lease, submission_id: str, *, reason: str, not_before: datetime | None
+    ) -> ChunkRecord:
+        """See ``Store.void``."""
+        with self._fenced(lease) as tx:
+            submission = _move(tx, lease, submission_id, SubmissionState.VOID, void_reason=reason)
+            chunk = move_chunk(
+                tx,
+                lease.run_id,
+                submission.chunk_seq,
+                ChunkState.READY,
+                refusals=tables.chunks.c.refusals + 1,
+                not_before=not_before,
+            )
+            append_event(
+                tx,
+                lease.run_id,
+                "submission.voided",
+                submission_id=submission_id,
+                chunk_seq=chunk.seq,
+                item_count=chunk.item_count,
+                refusals=chunk.refusals,
+                reason=reason,
+            )
+            return chunk
+
+    def collect(self, lease: Lease, submission_id: str, collected: Collected) -> SubmissionRecord:
+        """See ``Store.collect``; counts that do not add up to the chunk's are refused."""
+        counted = _counted(collected)
+        with self._fenced(lease) as tx:
+            submission = _move(
+                tx,
+                lease,
+                submission_id,
+                SubmissionState.COLLECTED,
+                collected_at=tx.now,
+                outcomes=collected.outcomes,
+                retry_at=collected.retry_at,
+                **counted,
+            )
+            chunk = move_chunk(tx, lease.run_id, submission.chunk_seq, ChunkState.DONE)
+            judged = collected.ok_count + collected.failed_count + collected.retry_count
+            if judged != chunk.item_count:
+                raise RowConservationError(
+                    f"run {lease.run_id!r}, submission {submission_id!r}: {judged} outcomes for "
+                    f"{chunk.item_count} items; nothing was changed"
+                )
+            append_event(
+                tx,
+                lease.run_id,
+                "submission.collected",
+                submission_id=submission_id,
+                chunk_seq=chunk.seq,
+                **counted,
+            )
+            return submission
+
+    def pack_retries(
+        self, lease: Lease, submission_ids: Sequence[str], chunks: Sequence[NewChunk]
+    ) -> list[ChunkRecord]:
+        """See ``Store.pack_retries``; all of them or none."""
+        packed = sorted(set(submission_ids))
+        with self._fenced(lease) as tx:
+            item_count = _mark_packed(tx, lease, packed)
+            check_same_items(f"run {lease.run_id!r}, retries of {packed}", item_count, chunks)
+            append_event(
+                tx,
+                lease.run_id,
+                "retries.packed",
+                submission_ids=packed,
+                item_count=item_count,
+            )
+            return add_chunks(tx, lease.run_id, chunks)
+
+    def get_submission(self, submission_id: str) -> SubmissionRecord:
+        """See ``Store.get_submission``."""
+        with self._read() as tx:
+            return load_submission(tx, submission_id)
+
+    def list_submissions(
+        self, run_id: str, *, states: Iterable[SubmissionState] | None = None
+    ) -> list[SubmissionRecord]:
+        """See ``Store.list_submissions``."""
+        statement = select_submissions().where(submissions.c.run_id == run_id)
+        if states is not None:
+            statement = statement.where(submissions.c.state.in_(list(states)))
+        with self._read() as tx:
+            found = tx.execute(statement.order_by(submissions.c.ordinal)).mappings()
+            return [as_submission(row) for row in found]
+
+
+def select_submissions() -> Select[Any]:
+    """Return the statement whose rows ``as_submission`` reads."""
+    return select(*_COLUMNS)
+
+
+def as_submission(row: RowMapping) -> SubmissionRecord:
+    """Read one row; its usage columns become one value."""
+    values = dict(row)
+    usage = Usage(**{column.name: values.pop(column.name) for column in _USAGE_COLUMNS})
+    return SubmissionRecord(**values, usage=usage)
+
+
+def load_submission(tx: Transaction, submission_id: str) -> SubmissionRecord:
+    """Return the submission, or raise ``StoreError``."""
+    statement = select_submissions().where(submissions.c.submission_id == submission_id)
+    row = tx.execute(statement).mappings().one_or_none()
+    if row is None:
+        raise StoreError(f"no submission {submission_id!r} in {tx.database.location}")
+    return as_submission(row)
+
+
+def _move(
+    tx: Transaction, lease: Lease, submission_id: str, target: SubmissionState, **values: Any
+) -> SubmissionRecord:
+    key = {"run_id": lease.run_id, "submission_id": submission_id}
+    change_state(tx, submissions, key, SUBMISSION_TRANSITIONS, target, **values)
+    return load_submission(tx, submission_id)
+
+
+def _change_intended(tx: Transaction, lease: Lease, submission_id: str, **values: Any) -> None:
+    """Set columns of a submission that is, and stays, ``intended``."""
+    key = {"run_id": lease.run_id, "submission_id": submission_id}
+    named = [submissions.c[column] == value for column, value in key.items()]
+    statement = update(submissions).where(*named, submissions.c.state == SubmissionState.INTENDED)
+    if tx.execute(statement.values(values)).rowcount != 1:
+        found = tx.execute(select(submissions.c.state).where(*named)).scalar_one_or_none()
+        raise stale(submissions, key, wanted=SubmissionState.INTENDED, found=found)
+
+
+def _mark_packed(tx: Transaction, lease: Lease, submission_ids: Sequence[str]) -> int:
+    """Mark the submissions' retries as packed and return how many items that are."""
+    unpacked = (
+        submissions.c.run_id == lease.run_id,
+        submissions.c.submission_id.in_(submission_ids),
+        submissions.c.state == SubmissionState.COLLECTED,
+        submissions.c.retries_packed.is_(False),
+    )
+    rows = tx.execute(
+        select(submissions.c.submission_id, submissions.c.retry_count).where(*unpacked)
+    ).all()
+    missing = set(submission_ids) - {row.submission_id for row in rows}
+    if missing:
+        raise StaleTransitionError(
+            f"run {lease.run_id!r}: the retries of {sorted(missing)} are packed already, or the "
+            "submissions are not collected"
+        )
+    tx.execute(update(submissions).where(*unpacked).values(retries_packed=True))
+    return sum(row.retry_count for row in rows)
+
+
+def _counted(collected: Collected) -> dict[str, Any]:
+    return {
+        "ok_count": collected.ok_count,
+        "failed_count": collected.failed_count,
+        "retry_count": collected.retry_count,
+        "reused_count": collected.reused_count,
+        "quarantined": collected.quarantined,
+        **asdict(collected.usage),
+    }

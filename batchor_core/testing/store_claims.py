@@ -1,0 +1,186 @@
+"""The store's contract about members and waiters."""
+
+import pytest
+
+from batchor_core.errors import RunNotFoundError, StaleTransitionError, StoreError
+from batchor_core.model.states import RunControlState, RunState, WaiterState
+from batchor_core.store.protocol import ClaimResult, Store
+from batchor_core.testing.clock import ManualClock
+from batchor_core.testing.records import (
+    RunDriver,
+    identity,
+    member,
+    new_run,
+    waiter_request,
+)
+
+
+class ClaimContract:
+    """What every store promises about claims."""
+
+    def test_free_identities_are_opened(self, store: Store) -> None:
+        """A run would not stand for what it was started for."""
+        store.create_run(new_run())
+        claims = [member("b", "f2", 2), member("a", "f1", 1)]
+        result = store.claim("run_a", claims, waiter_request("b", "a", waiter_id="w1"))
+        assert result == ClaimResult(run_id="run_a", attached=False)
+        listed = store.list_members("run_a")
+        assert [(m.seq, m.identity.partition, m.item_count) for m in listed] == [
+            (0, "b", 2),
+            (1, "a", 1),
+        ]
+        wanted = [identity("a"), identity("x"), identity("b"), identity("a")]
+        assert [m.identity.partition for m in store.open_members(wanted)] == ["a", "b"]
+        waiter = store.get_waiter("w1")
+        assert (waiter.run_id, waiter.partitions) == ("run_a", ("b", "a"))
+        assert (waiter.state, waiter.payload) == (WaiterState.OPEN, {"root": "r"})
+
+    def test_equal_fingerprint_attaches(self, store: Store) -> None:
+        """The same partition asked for twice would be paid for twice."""
+        store.create_run(new_run("run_a"))
+        store.create_run(new_run("run_b"))
+        store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
+        result = store.claim("run_b", [member("b")], waiter_request("b", waiter_id="w2"))
+        assert result == ClaimResult(run_id="run_a", attached=True)
+        assert store.get_waiter("w2").run_id == "run_a"
+        own = store.get_run("run_b")
+        assert (own.control, own.control_reason) == (RunControlState.CANCEL, "attached")
+        assert store.get_run("run_a").control is RunControlState.RUN
+        assert store.list_members("run_b") == []
+
+    def test_undelivered_results_attract(self, store: Store, clock: ManualClock) -> None:
+        """Results that nobody fetched yet would be paid for again."""
+        driver = RunDriver(store, clock)
+        store.claim("run_a", [member("a")], waiter_request("a"))
+        driver.close()
+        store.create_run(new_run("run_b"))
+        assert store.claim("run_b", [member("a")], waiter_request("a")).attached
+
+    @pytest.mark.parametrize(
+        ("claims", "conflict"),
+        [
+            ([member("a", "changed")], ["a"]),
+            ([member("a"), member("free")], ["a"]),
+            ([member("b"), member("c")], ["b", "c"]),
+            ([member("a"), member("c", "changed")], ["c"]),
+        ],
+        ids=["fingerprint", "partly-free", "two-runs", "two-runs-one-changed"],
+    )
+    def test_anything_else_conflicts(
+        self, store: Store, claims: list[object], conflict: list[str]
+    ) -> None:
+        """One identity would have two open runs, or a refused claim would leave traces."""
+        for name in ("run_a", "run_b", "run_c"):
+            store.create_run(new_run(name))
+        store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
+        store.claim("run_c", [member("c")], waiter_request("c"))
+        request = waiter_request("a", waiter_id="w2")
+        result = store.claim("run_b", claims, request)  # type: ignore[arg-type]  # parametrised
+        assert [i.partition for i in result.conflict] == conflict
+        assert result.run_id == ("run_c" if conflict == ["c"] else "run_a")
+        assert not result.attached
+        assert store.get_run("run_b").control is RunControlState.RUN
+        assert store.list_members("run_b") == []
+        with pytest.raises(StoreError, match="w2"):
+            store.get_waiter("w2")
+
+    def test_run_under_cancel_conflicts(self, store: Store) -> None:
+        """A request would attach to a run that is about to fail all its rows."""
+        for name in ("run_a", "run_b"):
+            store.create_run(new_run(name))
+        store.claim("run_a", [member("a")], waiter_request("a"))
+        store.set_control("run_a", RunControlState.CANCEL, "user")
+        result = store.claim("run_b", [member("a")], waiter_request("a"))
+        assert result.conflict == (identity("a"),)
+
+    def test_claim_is_repeatable(self, store: Store) -> None:
+        """A request that died right after its claim would conflict with itself when run again."""
+        store.create_run(new_run())
+        request = waiter_request("a", waiter_id="w1")
+        for _ in range(2):
+            result = store.claim("run_a", [member("a")], request)
+            assert result == ClaimResult(run_id="run_a", attached=False)
+        second = store.claim("run_a", [member("a")], waiter_request("a"))
+        assert second == ClaimResult(run_id="run_a", attached=False)
+        assert len(store.list_waiters(run_id="run_a")) == 2
+        with pytest.raises(RunNotFoundError, match="run_x"):
+            store.claim("run_x", [member("z")], waiter_request("z"))
+
+    def test_released_identity_is_free(self, store: Store) -> None:
+        """A delivered partition could never be asked for again."""
+        store.create_run(new_run("run_a"))
+        store.create_run(new_run("run_b"))
+        store.claim("run_a", [member("a")], waiter_request("a"))
+        store.release_members("run_a")
+        store.release_members("run_a")
+        assert not store.list_members("run_a")[0].is_open
+        result = store.claim("run_b", [member("a", "new")], waiter_request("a"))
+        assert result == ClaimResult(run_id="run_b", attached=False)
+
+    def test_many_partitions(self, store: Store) -> None:
+        """A backfill of thousands of partitions would hit the database's limit of parameters."""
+        store.create_run(new_run("run_a"))
+        store.create_run(new_run("run_b"))
+        names = [f"p{number}" for number in range(1500)]
+        claims = [member(name) for name in names]
+        store.claim("run_a", claims, waiter_request(*names))
+        assert store.claim("run_b", claims, waiter_request(*names)).attached
+        found = store.open_members([identity(name) for name in names])
+        assert [m.identity.partition for m in found] == names
+
+
+class WaiterContract:
+    """What every store promises about waiters."""
+
+    def test_last_waiter_of_a_terminal_run_frees_it(self, store: Store, clock: ManualClock) -> None:
+        """An identity would stay taken for ever, or be freed before its results were served."""
+        driver = RunDriver(store, clock)
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w2"))
+        assert store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        driver.close()
+        assert store.list_members("run_a")[0].is_open
+        assert store.end_waiter("w2", WaiterState.SERVED, None)
+        assert not store.list_members("run_a")[0].is_open
+        assert not store.end_waiter("w2", WaiterState.FAILED, "late")
+        waiter = store.get_waiter("w2")
+        assert (waiter.state, waiter.ended_at) == (WaiterState.SERVED, clock.now())
+        with pytest.raises(StoreError, match="no end"):
+            store.end_waiter("w2", WaiterState.OPEN, None)
+
+    def test_closing_an_unwanted_run_frees_it(self, store: Store, clock: ManualClock) -> None:
+        """A run whose waiters all left would hold its identities for ever."""
+        driver = RunDriver(store, clock)
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
+        store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        assert store.list_members("run_a")[0].is_open
+        driver.close(RunState.CANCELLED)
+        assert not store.list_members("run_a")[0].is_open
+
+    def test_updates_are_guarded(self, store: Store) -> None:
+        """Two ticks that serve one waiter would overwrite each other's progress."""
+        store.create_run(new_run())
+        store.claim("run_a", [], waiter_request(waiter_id="w1"))
+        waiter = store.get_waiter("w1")
+        updated = store.update_waiter(waiter, progress={"segments": [1]})
+        assert (updated.progress, updated.payload) == ({"segments": [1]}, waiter.payload)
+        assert store.update_waiter(updated, payload={}).progress == {"segments": [1]}
+        with pytest.raises(StaleTransitionError, match=r"'w1'.*version 1.*version 3"):
+            store.update_waiter(waiter, progress={})
+        store.end_waiter("w1", WaiterState.SERVED, None)
+        with pytest.raises(StaleTransitionError, match="is served"):
+            store.update_waiter(store.get_waiter("w1"), progress={})
+
+    def test_waiters_are_listed_in_order(self, store: Store) -> None:
+        """Sensors would serve waiters unfairly or see those of others."""
+        for run_id in ("run_a", "run_b"):
+            store.create_run(new_run(run_id))
+            for number in range(2):
+                store.claim(run_id, [], waiter_request(waiter_id=f"{run_id}{number}"))
+        store.end_waiter("run_a0", WaiterState.FAILED, "verdict")
+        listed = [w.waiter_id for w in store.list_waiters()]
+        assert listed == ["run_a0", "run_a1", "run_b0", "run_b1"]
+        assert [w.waiter_id for w in store.list_waiters(run_id="run_b")] == ["run_b0", "run_b1"]
+        still_open = store.list_waiters(namespace="default", states=[WaiterState.OPEN])
+        assert [w.waiter_id for w in still_open] == ["run_a1", "run_b0", "run_b1"]
+        assert store.list_waiters(namespace="other") == []

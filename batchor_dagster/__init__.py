@@ -1,0 +1,1 @@
+"""LLM batch APIs as partitioned Dagster assets."""

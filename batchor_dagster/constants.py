@@ -1,0 +1,100 @@
+"""Names that are stored in Dagster: tags, the pool, the op job, metadata keys.
+
+All of them end up in run records and asset events, are read back by later versions, and are
+therefore never renamed; new ones may be added.
+"""
+
+from enum import StrEnum
+
+TAG_BATCH_RUN = "batchor/batch_run"
+"""On materialise and advance runs: the batch run (``run_id``) that they work for."""
+
+TAG_ASSET = "batchor/asset"
+"""On materialise runs: the batch asset to be materialised, as ``a/b``. A Dagster run of a batch
+asset without this tag for that asset is a request."""
+
+TAG_KIND = "batchor/kind"
+"""On every Dagster run that is launched or recorded by this package: a :class:`RunKind`."""
+
+TAG_WAITER = "batchor/waiter"
+"""On materialise runs: the waiter that is served."""
+
+TAG_SEGMENT = "batchor/segment"
+"""On materialise runs: which contiguous segment of the waiter's partitions (0-based)."""
+
+TAG_WAITING_FOR = "batchor/waiting_for"
+"""On holds: the backfill that is kept open."""
+
+TAG_HOLD_GENERATION = "batchor/generation"
+"""On holds: how many holds of this backfill ended before it was opened (0 for the first)."""
+
+TAG_HOLD_CLOSED = "batchor/closed"
+"""On holds that this package ended: ``success`` or ``cancelled``. A hold that is CANCELED without
+this tag was ended by a user or by Dagster."""
+
+TAG_BACKFILL = "dagster/backfill"
+TAG_PARTITION = "dagster/partition"
+TAG_PARTITION_DIMENSION_PREFIX = "dagster/partition/"
+TAG_PARTITION_RANGE_START = "dagster/asset_partition_range_start"
+TAG_PARTITION_RANGE_END = "dagster/asset_partition_range_end"
+TAG_CODE_LOCATION = "dagster/code_location"
+TAG_REPOSITORY = ".dagster/repository"
+TAG_MAX_RETRIES = "dagster/max_retries"
+TAG_RUN_KEY = "dagster/run_key"
+
+HOLD_COPIED_TAGS = frozenset(
+    {
+        TAG_BACKFILL,
+        TAG_CODE_LOCATION,
+        TAG_PARTITION,
+        TAG_PARTITION_RANGE_END,
+        TAG_PARTITION_RANGE_START,
+        TAG_REPOSITORY,
+    }
+)
+"""What a hold takes over from the request that opens it, beside the tags of the dimensions. A
+backfill books the assets of a canceled run under its partition tag, and crashes if partitioned
+assets come without one."""
+
+WAITING_POOL = "batchor_waiting"
+"""The pool with zero slots that holds are queued on."""
+
+ADVANCE_JOB = "batchor_advance"
+"""The op job that does what is too heavy for a sensor."""
+
+
+class RunKind(StrEnum):
+    """What a Dagster run of ours is for: the values of ``batchor/kind``."""
+
+    ADVANCE = "advance"
+    MATERIALISE = "materialise"
+    HOLD = "hold"
+
+
+META_BATCH_RUN = "batchor/batch_run"
+META_STATUS = "batchor/status"
+META_PROVIDER = "batchor/provider"
+META_MODEL = "batchor/model"
+META_ROWS = "batchor/rows"
+META_ROWS_OK = "batchor/rows_ok"
+META_ROWS_FAILED = "batchor/rows_failed"
+META_ROWS_RETRYING = "batchor/rows_retrying"
+META_ROWS_IN_FLIGHT = "batchor/rows_in_flight"
+META_ROWS_READY = "batchor/rows_ready"
+META_ROWS_REUSED = "batchor/rows_reused"
+META_FAILURE_RATE = "batchor/failure_rate"
+META_ERROR_CODES = "batchor/error_codes"
+META_INPUT_TOKENS = "batchor/input_tokens"
+META_CACHED_INPUT_TOKENS = "batchor/cached_input_tokens"
+META_OUTPUT_TOKENS = "batchor/output_tokens"
+META_REASONING_TOKENS = "batchor/reasoning_tokens"
+META_COST_USD = "batchor/cost_usd"
+META_SAVING_USD = "batchor/saving_usd"
+META_PROVIDER_BATCHES = "batchor/provider_batches"
+META_PREVIEW = "batchor/preview"
+META_SIZE_BYTES = "batchor/size_bytes"
+
+META_ROW_COUNT = "dagster/row_count"
+META_PARTITION_ROW_COUNT = "dagster/partition_row_count"
+META_COLUMN_SCHEMA = "dagster/column_schema"
+META_URI = "dagster/uri"

