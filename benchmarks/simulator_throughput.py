@@ -48,7 +48,7 @@ def report(what: str, rows: int, started: float) -> None:
 
 def run(rows: int, chunk: int, folder: Path) -> None:
     """Measure one job of `rows` rows."""
-    options = SimulatorOptions(batch_seconds=100_000 / 2, spool_dir=folder)
+    options = SimulatorOptions(batch_seconds=50_000, spool_dir=folder)
     path = folder / "in.jsonl"
     with (
         Simulator(options) as simulator,

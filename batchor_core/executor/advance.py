@@ -136,7 +136,7 @@ class Executor:
         now = self._clock.now()
         work = self._store.open_work(run_id)
         return any(
-            due.step in HEAVY_STEPS and due.at <= now
+            due.step in HEAVY_STEPS and (due.at <= now or due.step == "recover")  # look each time
             for due in due_steps(work, plan.job.timing, now)
         )
 

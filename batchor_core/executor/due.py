@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from batchor_core.model.policies import TimingPolicy
+from batchor_core.model.records import ChunkRecord, SubmissionRecord
 from batchor_core.model.states import ChunkState, RunControlState, RunState, SubmissionState
 from batchor_core.store.protocol import OpenWork
 
@@ -34,32 +35,44 @@ def due_steps(work: OpenWork, timing: TimingPolicy, now: datetime) -> list[Due]:
 
 
 def _due(work: OpenWork, timing: TimingPolicy, now: datetime) -> Iterator[Due]:
-    control = work.run.control
-    going = control is RunControlState.RUN
     for submission in work.submissions:
-        state = submission.state
-        if state is SubmissionState.ACTIVE:
-            if control is RunControlState.CANCEL and not _is_cancelling(submission.provider_status):
-                yield Due(step="cancel", at=now)
-            yield Due(step="poll", at=submission.next_poll_at or now)
-        elif state is SubmissionState.ENDED:
-            yield Due(step="collect", at=now)
-        elif state is SubmissionState.INTENDED:
-            end = submission.create_ended_at or submission.create_allowed_until or now
-            settled = end + timedelta(seconds=timing.settle_s)
-            look_again = now + timedelta(seconds=min(timing.poll_s, timing.lease_s / 4))
-            yield Due(step="recover", at=min(settled, look_again) if settled > now else now)
-        elif going:
-            yield Due(step="retry", at=submission.retry_at or now)
+        yield from _due_of_submission(submission, work.run.control, timing, now)
     for chunk in work.chunks:
-        if chunk.state is ChunkState.READY and going and work.run.state is RunState.RUNNING:
-            yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))
-        elif chunk.state is ChunkState.READY and control is RunControlState.CANCEL:
-            yield Due(step="cancel", at=now)
-    if work.run.state is RunState.INGESTING and going:
+        yield from _due_of_chunk(chunk, work, now)
+    control, state = work.run.control, work.run.state
+    if state is RunState.INGESTING and control is RunControlState.RUN:
         yield Due(step="ingest", at=now)
     elif control is not RunControlState.PAUSE and not work.chunks and not _holds_up(work):
         yield Due(step="finish", at=now)
+
+
+def _due_of_submission(
+    submission: SubmissionRecord, control: RunControlState, timing: TimingPolicy, now: datetime
+) -> Iterator[Due]:
+    state = submission.state
+    if state is SubmissionState.ACTIVE:
+        if control is RunControlState.CANCEL and not _is_cancelling(submission.provider_status):
+            yield Due(step="cancel", at=now)
+        yield Due(step="poll", at=submission.next_poll_at or now)
+    elif state is SubmissionState.ENDED:
+        yield Due(step="collect", at=now)
+    elif state is SubmissionState.INTENDED:
+        end = submission.create_ended_at or submission.create_allowed_until or now
+        settled = end + timedelta(seconds=timing.settle_s)
+        look_again = now + timedelta(seconds=min(timing.poll_s, timing.lease_s / 4))
+        yield Due(step="recover", at=min(settled, look_again) if settled > now else now)
+    elif control is RunControlState.RUN:
+        yield Due(step="retry", at=submission.retry_at or now)
+
+
+def _due_of_chunk(chunk: ChunkRecord, work: OpenWork, now: datetime) -> Iterator[Due]:
+    if chunk.state is not ChunkState.READY:
+        return
+    control = work.run.control
+    if control is RunControlState.CANCEL:
+        yield Due(step="cancel", at=now)
+    elif control is RunControlState.RUN and work.run.state is RunState.RUNNING:
+        yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))
 
 
 def _holds_up(work: OpenWork) -> bool:

@@ -53,7 +53,7 @@ def poll(
         AccountFaultError: The provider refuses the account.
     """
     try:
-        return _poll(store, provider, clock, submissions, poll_s, deadline)
+        return _poll(store, provider, clock, submissions, poll_s=poll_s, deadline=deadline)
     except AccountFaultError:
         for submission in submissions:
             store.note_poll(
@@ -70,6 +70,7 @@ def _poll(
     provider: BatchProvider,
     clock: Clock,
     submissions: Sequence[SubmissionRecord],
+    *,
     poll_s: float,
     deadline: float | None,
 ) -> bool:

@@ -4,13 +4,23 @@ import pickle
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from batchor_core.errors import StoreError
+from batchor_core.model.states import ChunkState, RunState, WaiterState
 from batchor_core.store.sql import SQLiteStorage, SqlStore, engine
 from batchor_core.testing.clock import ManualClock
-from batchor_core.testing.records import RunDriver, new_run
+from batchor_core.testing.records import (
+    RunDriver,
+    identity,
+    member,
+    new_run,
+    outcomes,
+    waiter_request,
+)
 from batchor_core.testing.store_suite import StoreContract
 
 
@@ -65,9 +75,47 @@ class TestSQLiteFile(StoreContract):
             "busy_timeout": 30_000,
         }
 
+    def test_every_query_uses_an_index(self, store: SqlStore, clock: ManualClock) -> None:
+        """A tick would scan all that ever happened instead of what is due."""
+        driver = RunDriver(store, clock)
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
+        calls = record_selects(store)
+        driver.collect(driver.seal(1), outcomes(ok=1))
+        store.due_polls("account", clock.now(), 10)
+        store.list_chunks("run_a", states=[ChunkState.READY], limit=1)
+        store.list_runs(namespace="default", states=[RunState.RUNNING], limit=1)
+        store.list_waiters(namespace="default", states=[WaiterState.OPEN])
+        store.open_members([identity("a")])
+        store.list_events("run_a")
+        store.end_waiter("w1", WaiterState.SERVED, None)
+        driver.close()
+        plans = [explain(store, *call) for call in calls]
+        assert len(plans) > 20
+        assert [step for plan in plans for step in plan if step.startswith("SCAN")] == []
+        assert any("uq_batchor_members_open_identity" in step for plan in plans for step in plan)
+
     def test_repr_names_the_file(self, store: SqlStore, tmp_path: Path) -> None:
         """A log line would not tell which store it is about."""
         assert repr(store) == f"<SQLiteStorage: store '{tmp_path}/state.sqlite3'>"
+
+
+def record_selects(store: SqlStore) -> list[tuple[str, tuple[object, ...]]]:
+    """Return a list that grows with the SELECT statements of the store and their parameters."""
+    calls: list[tuple[str, tuple[object, ...]]] = []
+
+    def note(*args: Any) -> None:
+        if args[2].startswith("SELECT"):
+            calls.append((args[2], args[3]))
+
+    event.listen(store._database._engine, "before_cursor_execute", note)
+    return calls
+
+
+def explain(store: SqlStore, statement: str, parameters: tuple[object, ...]) -> list[str]:
+    """Return the steps in which SQLite would run the statement."""
+    with store._database.read() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return [row.detail for row in plan]
 
 
 def limit_pages(store: SqlStore) -> None:

@@ -36,7 +36,7 @@ class Members(Aggregate):
 
 def close_members(tx: Transaction, run_id: str) -> None:
     """Free the run's identities; the run's row is locked by now."""
-    is_open = (members.c.run_id == run_id, members.c.is_open.is_(True))
+    is_open = (members.c.run_id == run_id, members.c.is_open)
     closed = tx.execute(update(members).where(*is_open).values(is_open=False)).rowcount
     if closed:
         append_event(tx, run_id, "members.released", members=closed)
@@ -50,7 +50,7 @@ def find_open_members(tx: Transaction, identities: Sequence[Identity]) -> list[M
             members.c.namespace == namespace,
             members.c.asset == asset,
             members.c.partition.in_(partitions),
-            members.c.is_open.is_(True),
+            members.c.is_open,
         )
         for row in tx.execute(statement).mappings():
             member = _as_member(row)

@@ -188,7 +188,7 @@ members = Table(
         "asset",
         "partition",
         unique=True,
-        sqlite_where=text("is_open"),
+        sqlite_where=text("is_open = 1"),  # as SQLAlchemy writes it, so that look-ups use it
         postgresql_where=text("is_open"),
     ),
 )

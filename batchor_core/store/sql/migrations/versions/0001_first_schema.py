@@ -152,7 +152,7 @@ def _create_members() -> None:
         "batchor_members",
         ["namespace", "asset", "partition"],
         unique=True,
-        sqlite_where=sa.text("is_open"),
+        sqlite_where=sa.text("is_open = 1"),
         postgresql_where=sa.text("is_open"),
     )
 
