@@ -2,47 +2,54 @@
 
 ``BatchRunner`` starts and finds batch runs, ``BatchJob`` says what to do, ``Run`` is a handle on
 one of them. Everything that is not named in ``__all__`` is internal.
+
+A name is loaded when it is first used: the libraries behind all of them together take half a
+second, which ``batchor --help`` or reading a configuration need not pay.
 """
 
-from batchor_core import errors
-from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
-from batchor_core.errors import (
-    ArtifactError,
-    BatchorError,
-    ConfigurationError,
-    DuplicateItemIdError,
-    FingerprintMismatchError,
-    MissingColumnError,
-    MissingCredentialsError,
-    ModelNotImportableError,
-    ProviderError,
-    RunIngestionSourceRequiredError,
-    RunNotFinishedError,
-    RunNotFoundError,
-    RunPausedError,
-    SchemaNotSupportedError,
-    SourceError,
-    WaitTimeoutError,
-)
-from batchor_core.job import BatchJob
-from batchor_core.model.items import BatchItem, PromptParts
-from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
-from batchor_core.model.records import RunCounts, Usage
-from batchor_core.model.states import RunControlState, RunState
-from batchor_core.providers.openai import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
-from batchor_core.run import ItemResult, Run, RunSummary
-from batchor_core.runner import BatchRunner
-from batchor_core.sources import (
-    BatchItemSource,
-    CheckpointedItemSource,
-    CsvItemSource,
-    FrameItemSource,
-    ItemSource,
-    JsonlItemSource,
-    ParquetItemSource,
-    open_source,
-)
-from batchor_core.store.sql import PostgresStorage, SQLiteStorage
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from batchor_core import errors
+    from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
+    from batchor_core.errors import (
+        ArtifactError,
+        BatchorError,
+        ConfigurationError,
+        DuplicateItemIdError,
+        FingerprintMismatchError,
+        MissingColumnError,
+        MissingCredentialsError,
+        ModelNotImportableError,
+        ProviderError,
+        RunIngestionSourceRequiredError,
+        RunNotFinishedError,
+        RunNotFoundError,
+        RunPausedError,
+        SchemaNotSupportedError,
+        SourceError,
+        WaitTimeoutError,
+    )
+    from batchor_core.job import BatchJob
+    from batchor_core.model.items import BatchItem, PromptParts
+    from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
+    from batchor_core.model.records import RunCounts, Usage
+    from batchor_core.model.states import RunControlState, RunState
+    from batchor_core.providers.openai import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
+    from batchor_core.run import ItemResult, Run, RunSummary
+    from batchor_core.runner import BatchRunner
+    from batchor_core.sources import (
+        BatchItemSource,
+        CheckpointedItemSource,
+        CsvItemSource,
+        FrameItemSource,
+        ItemSource,
+        JsonlItemSource,
+        ParquetItemSource,
+        open_source,
+    )
+    from batchor_core.store.sql import PostgresStorage, SQLiteStorage
 
 __all__ = [
     "ArtifactError",
@@ -92,3 +99,59 @@ __all__ = [
     "errors",
     "open_source",
 ]
+
+_EXPORTS = {
+    "batchor_core.artifacts": ("ArtifactStore", "LocalArtifactStore"),
+    "batchor_core.errors": (
+        "ArtifactError",
+        "BatchorError",
+        "ConfigurationError",
+        "DuplicateItemIdError",
+        "FingerprintMismatchError",
+        "MissingColumnError",
+        "MissingCredentialsError",
+        "ModelNotImportableError",
+        "ProviderError",
+        "RunIngestionSourceRequiredError",
+        "RunNotFinishedError",
+        "RunNotFoundError",
+        "RunPausedError",
+        "SchemaNotSupportedError",
+        "SourceError",
+        "WaitTimeoutError",
+    ),
+    "batchor_core.job": ("BatchJob",),
+    "batchor_core.model.items": ("BatchItem", "PromptParts"),
+    "batchor_core.model.policies": ("ArtifactPolicy", "ChunkPolicy", "RetryPolicy", "TimingPolicy"),
+    "batchor_core.model.records": ("RunCounts", "Usage"),
+    "batchor_core.model.states": ("RunControlState", "RunState"),
+    "batchor_core.providers.openai": ("OpenAIEnqueueLimitConfig", "OpenAIProviderConfig"),
+    "batchor_core.run": ("ItemResult", "Run", "RunSummary"),
+    "batchor_core.runner": ("BatchRunner",),
+    "batchor_core.sources": (
+        "BatchItemSource",
+        "CheckpointedItemSource",
+        "CsvItemSource",
+        "FrameItemSource",
+        "ItemSource",
+        "JsonlItemSource",
+        "ParquetItemSource",
+        "open_source",
+    ),
+    "batchor_core.store.sql": ("PostgresStorage", "SQLiteStorage"),
+}
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
+
+if not TYPE_CHECKING:  # type checkers read the imports above, and so refuse unknown names
+
+    def __getattr__(name: str) -> Any:
+        if name == "errors":
+            return import_module("batchor_core.errors")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -187,10 +187,10 @@ def load_model(path: str) -> type[BaseModel]:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as exc:
+    except Exception as exc:  # noqa: BLE001 - importing runs the user's module, which may raise anything
         raise ModelNotImportableError(
-            f"output model {path!r} cannot be imported ({exc}): give it as package.module:Class, "
-            "at the top level of a module on the import path"
+            f"output model {path!r} cannot be imported ({type(exc).__name__}: {exc}): give it as "
+            "package.module:Class, at the top level of a module on the import path"
         ) from exc
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise ModelNotImportableError(f"{path!r} is no pydantic model class")

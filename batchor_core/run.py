@@ -1,6 +1,6 @@
 """A handle on one batch run: its state, its control, its results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -149,11 +149,30 @@ class Run:
         self._record = progress.run
         return progress
 
-    def wait(self, timeout_s: float | None = None) -> "Run":
+    def ingest(self) -> "Run":
+        """Read the source to its end and send nothing: ``advance`` does that.
+
+        Raises:
+            RunIngestionSourceRequiredError: The source is not here.
+            SourceError: The source is unusable.
+        """
+        while self.refresh().status is RunState.INGESTING and not self.control_reason:
+            self._executor.advance(
+                self.run_id, self._plan, self._attachment, only=frozenset({"ingest"})
+            )
+        return self
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> "Run":
         """Advance until the run is finished.
 
         Args:
             timeout_s: Seconds to wait at most; None waits for ever.
+            on_progress: Called after each cycle, the last one included.
 
         Raises:
             RunPausedError: It is paused and nothing is in flight, so waiting is pointless.
@@ -169,6 +188,8 @@ class Run:
                     "again, or look at its status"
                 )
             progress = self.advance(left)
+            if on_progress is not None:
+                on_progress(progress)
             if self.is_finished:
                 return self
             if self.control_state is RunControlState.PAUSE:

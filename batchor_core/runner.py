@@ -20,7 +20,7 @@ from batchor_core.errors import ConfigurationError, FingerprintMismatchError, Le
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.cycle import Attachment, LeaseKeeper, Probe, no_probe
 from batchor_core.executor.digests import RowsDigest, fingerprint
-from batchor_core.executor.plan import RunPlan, bind
+from batchor_core.executor.plan import ProviderFactory, RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.requests import read_requests, source_mark
 from batchor_core.home import default_home
@@ -37,6 +37,7 @@ from batchor_core.model.records import NewRun, RunRecord
 from batchor_core.model.states import RunControlState, RunState
 from batchor_core.planning.prompts import PromptReader
 from batchor_core.planning.templates import PromptTemplate
+from batchor_core.providers.openai.adapter import OpenAIProvider
 from batchor_core.run import Run
 from batchor_core.sources.frames import FrameItemSource
 from batchor_core.sources.items import BatchItemSource
@@ -56,6 +57,8 @@ class BatchRunner:
         artifacts: The data plane: a store, a folder or any fsspec URL; default: the folder
             ``artifacts`` beside the SQLite file.
         namespace: Whose runs these are.
+        connect: Makes the adapter of a provider's config; programs that keep credentials
+            themselves put them in here.
         clock: Time; tests pass a manual one.
         probe: Called at each point where a crash would leave something behind; for tests.
 
@@ -68,6 +71,7 @@ class BatchRunner:
         artifacts: ArtifactStore | str | os.PathLike[str] | None = None,
         *,
         namespace: str = DEFAULT_NAMESPACE,
+        connect: ProviderFactory = OpenAIProvider,
         clock: Clock | None = None,
         probe: Probe = no_probe,
     ) -> None:
@@ -80,6 +84,7 @@ class BatchRunner:
         owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._owner = owner
         self._executor = Executor(self.store, self.artifacts, self._clock, owner, probe)
+        self._connect = connect
         self._models: dict[str, type[BaseModel]] = {}
         self._plans: dict[str, RunPlan] = {}
 
@@ -126,7 +131,7 @@ class BatchRunner:
             FingerprintMismatchError: A run of this id exists with other input or another job.
         """
         stored = StoredJob.of(job)
-        plan = bind(stored, job.structured_output)
+        plan = bind(stored, job.structured_output, self._connect)
         attachment = Attachment(source=_source_of(job), prompts=_prompts_of(job))
         _check_columns(attachment)
         declaration = declaration_of(
@@ -240,7 +245,7 @@ class BatchRunner:
         output = None
         if stored.output is not None:
             output = self._models.get(stored.output) or load_model(stored.output)
-        return bind(stored, output)
+        return bind(stored, output, self._connect)
 
     def _reattach(
         self, record: RunRecord, new: NewRun, plan: RunPlan, attachment: Attachment
@@ -268,13 +273,15 @@ class BatchRunner:
         """Go on with a half-read run; one whose declaration or source has changed begins again."""
         mark = source_mark(attachment.source)
         checkpoint = record.checkpoint or {}
-        same_source = not checkpoint or checkpoint.get("source") == mark
+        same_source = not checkpoint or (mark is not None and checkpoint.get("source") == mark)
         if record.declaration_digest == new.declaration_digest and same_source:
             return record
         seconds = timedelta(seconds=StoredJob.model_validate(new.spec).timing.lease_s)
         keeper = LeaseKeeper.acquire(
             self.store, self._clock, record.run_id, self._owner, seconds.total_seconds()
         )
+        if keeper is None and record.declaration_digest == new.declaration_digest and mark is None:
+            return record  # nobody can tell whether the rows are the same; their reader goes on
         if keeper is None:
             raise LeaseLostError(
                 f"run {record.run_id!r} is being read by another process: wait for it, or choose "

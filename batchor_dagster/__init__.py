@@ -1,1 +1,22 @@
-"""LLM batch APIs as partitioned Dagster assets."""
+"""LLM batch APIs as partitioned Dagster assets.
+
+``@batch_asset`` declares an asset whose rows a provider's batch API answers; the sensors of
+``build_batch_sensors`` advance and materialise it; ``batchor_definitions`` bundles it all.
+"""
+
+from batchor_dagster.asset_decorator import batch_asset
+from batchor_dagster.definitions import batchor_definitions
+from batchor_dagster.hold import HoldKind
+from batchor_dagster.io_manager import BatchParquetIOManager
+from batchor_dagster.resources import BatchorResource, OpenAIBatchResource
+from batchor_dagster.sensor_builder import build_batch_sensors
+
+__all__ = [
+    "BatchParquetIOManager",
+    "BatchorResource",
+    "HoldKind",
+    "OpenAIBatchResource",
+    "batch_asset",
+    "batchor_definitions",
+    "build_batch_sensors",
+]

@@ -43,7 +43,10 @@ class ArtifactWriter:
         """Append bytes (any buffer); return their number."""
         view = memoryview(data).cast("B")
         self._sha256.update(view)
-        self._file.write(view)
+        try:
+            self._file.write(view)
+        except OSError as exc:
+            raise self._failed(exc) from exc
         self.size_bytes += view.nbytes
         return view.nbytes
 
@@ -57,18 +60,31 @@ class ArtifactWriter:
 
     def close(self) -> None:
         """Discard the file unless it was committed. Idempotent."""
-        if not self._file.closed:
+        with contextlib.suppress(OSError):  # what cannot be written any more is not wanted either
             self._file.close()
         self._temporary.unlink(missing_ok=True)
 
     def commit(self) -> ArtifactRef:
-        """Make the file durable under its final name and return what points at it."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._publish(self._temporary, self._path)
+        """Make the file durable under its final name and return what points at it.
+
+        Raises:
+            ArtifactError: It cannot be written (a full disk, say); nothing is left behind.
+        """
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._publish(self._temporary, self._path)
+        except OSError as exc:
+            raise self._failed(exc) from exc
         return ArtifactRef(
             path=self._path, size_bytes=self.size_bytes, sha256=self._sha256.hexdigest()
+        )
+
+    def _failed(self, error: OSError) -> ArtifactError:
+        return ArtifactError(
+            f"{self._path!r} cannot be written: {error.strerror or error}; make room or mend the "
+            "permissions, then resume the run"
         )
 
     def __enter__(self) -> "ArtifactWriter":
@@ -182,6 +198,10 @@ class ArtifactStore:
                 f"{ref.path!r} is not under {self.root!r} any more: restore it, or check that "
                 "every process uses the same artifact root"
             ) from None
+        except OSError as exc:
+            raise ArtifactError(
+                f"{ref.path!r} under {self.root!r} cannot be read: {exc.strerror or exc}"
+            ) from exc
         if digest != ref.sha256:
             raise ArtifactAlteredError(
                 f"{ref.path!r} under {self.root!r} was changed after it was recorded: restore it, "
@@ -190,7 +210,9 @@ class ArtifactStore:
 
     def _rename(self, temporary: Path, path: str) -> None:
         assert self._local_root is not None
-        temporary.replace(self._local_root / path)
+        target = self._local_root / path
+        temporary.replace(target)
+        _sync_folder(target.parent)
 
     def _upload(self, temporary: Path, path: str) -> None:
         self._root.fs.put_file(str(temporary), (self._root / path).path)
@@ -228,6 +250,17 @@ class LocalArtifactStore(ArtifactStore):
 def _spool(parent: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         yield Path(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename outlive a power failure: the name is part of the folder, not of the file."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows keeps names by itself
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_folder(folder: Path, root: Path) -> None:

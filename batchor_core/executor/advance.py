@@ -1,7 +1,9 @@
 """One bounded, re-runnable cycle over one run: the order of the steps, and nothing else."""
 
 import logging
+import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 from batchor_core.artifacts import ArtifactStore
 from batchor_core.clock import Clock
@@ -18,11 +20,19 @@ from batchor_core.executor.recover import recover
 from batchor_core.executor.retry import retry
 from batchor_core.executor.submit import submit
 from batchor_core.model.records import RunRecord
-from batchor_core.model.states import RunControlState, RunState, SubmissionState
+from batchor_core.model.states import (
+    LIVE_SUBMISSION_STATES,
+    RunControlState,
+    RunState,
+    SubmissionState,
+)
 from batchor_core.planning.tokens import TokenEstimator
 from batchor_core.store.protocol import Store
 
 logger = logging.getLogger(__name__)
+
+ARTIFACTS_LOST = "artifacts_lost"
+"""Error code of a run that could not even be cancelled in order. Stored."""
 
 
 class Executor:
@@ -57,6 +67,7 @@ class Executor:
         plan: RunPlan,
         attachment: Attachment | None = None,
         deadline: float | None = None,
+        only: frozenset[str] | None = None,
     ) -> Progress:
         """Do what is due for a run, and say when the next thing will be.
 
@@ -65,6 +76,7 @@ class Executor:
             plan: The run's bound job.
             attachment: Source and prompts, in the process that has them.
             deadline: Monotonic instant after which nothing new is begun.
+            only: Names of the steps to do; None for all that the run's control allows.
         """
         run = self._store.get_run(run_id)
         if run.state.is_terminal:
@@ -72,8 +84,11 @@ class Executor:
         did = self._poll(run, plan, deadline)
         if not self._is_heavy_due(run_id, plan):
             return self._progress(run_id, plan, did)
-        timing = plan.job.timing
-        keeper = LeaseKeeper.acquire(self._store, self._clock, run_id, self._owner, timing.lease_s)
+        # An owner may take its own lease again: two threads of one process must not be one owner.
+        owner = f"{self._owner}:{threading.get_ident()}"
+        keeper = LeaseKeeper.acquire(
+            self._store, self._clock, run_id, owner, plan.job.timing.lease_s
+        )
         if keeper is None:
             return self._busy(run_id, did)
         cycle = Cycle(
@@ -89,16 +104,13 @@ class Executor:
             probe=self._probe,
         )
         try:
-            did += self._steps(cycle)
+            did += self._work(cycle, only)
         except LeaseLostError:
             logger.warning("run %s: another process has taken over", run_id)
             return self._busy(run_id, did)
-        except ArtifactError as exc:
-            logger.warning("run %s: paused: %s", run_id, exc)
-            cycle.pause(f"artifacts: {exc}")
         finally:
             keeper.release()
-        return self._progress(run_id, plan, did)
+        return self._progress(run_id, plan, did, is_over=cycle.is_over)
 
     def _poll(self, run: RunRecord, plan: RunPlan, deadline: float | None) -> list[str]:
         now = self._clock.now()
@@ -120,13 +132,22 @@ class Executor:
             return []
         return ["poll"] if ended else []
 
-    def _steps(self, cycle: Cycle) -> list[str]:
+    def _work(self, cycle: Cycle, only: frozenset[str] | None) -> list[str]:
+        try:
+            return self._steps(cycle, only)
+        except ArtifactError as exc:
+            _stop(cycle, exc)
+            return []
+
+    def _steps(self, cycle: Cycle, only: frozenset[str] | None) -> list[str]:
         """Run the steps that the run's control allows, in their one order."""
         did: list[str] = []
         for name, step in _STEPS:
             cycle.refresh()
             if cycle.run.state.is_terminal or (cycle.is_over and did):
                 break
+            if only is not None and name not in only:
+                continue
             if name in _allowed(cycle.run) and step(cycle):
                 did.append(name)
             cycle.keeper.keep()
@@ -140,11 +161,17 @@ class Executor:
             for due in due_steps(work, plan.job.timing, now)
         )
 
-    def _progress(self, run_id: str, plan: RunPlan, did: list[str]) -> Progress:
+    def _progress(
+        self, run_id: str, plan: RunPlan, did: list[str], *, is_over: bool = False
+    ) -> Progress:
         now = self._clock.now()
         work = self._store.open_work(run_id)
         instants = [due.at for due in due_steps(work, plan.job.timing, now)]
-        return Progress(run=work.run, did=did, next_due=min(instants, default=None))
+        next_due = min(instants, default=None)
+        if next_due is not None and next_due <= now and not did and not is_over:
+            # What was due could not be done (a download that fails, say): not again at once.
+            next_due = now + timedelta(seconds=plan.job.timing.poll_s)
+        return Progress(run=work.run, did=did, next_due=next_due)
 
     def _busy(self, run_id: str, did: list[str]) -> Progress:
         lease = self._store.lease_of(run_id)
@@ -178,3 +205,16 @@ def _allowed(run: RunRecord) -> frozenset[str]:
     if run.state is RunState.INGESTING:
         return _ALWAYS | {"ingest"}  # nothing is sent before the source is read to its end
     return _ALWAYS | {"retry", "submit", "finish"}
+
+
+def _stop(cycle: Cycle, error: ArtifactError) -> None:
+    """Pause a run whose files cannot be used; one that is being cancelled can only fail."""
+    live = cycle.store.list_submissions(cycle.run.run_id, states=LIVE_SUBMISSION_STATES)
+    if cycle.refresh().control is RunControlState.CANCEL and not live:
+        logger.warning("run %s: failed: %s", cycle.run.run_id, error)
+        cycle.store.close_run(
+            cycle.lease, RunState.FAILED, error_code=ARTIFACTS_LOST, error_message=str(error)
+        )
+        return
+    logger.warning("run %s: paused: %s", cycle.run.run_id, error)
+    cycle.pause(f"artifacts: {error}")

@@ -1,25 +1,26 @@
 """The answer sheet of one chunk: one outcome an item, whatever the provider sends.
 
 Lines are read in the order they come and in bounded memory. A valid answer is written at once;
-a faulty one is remembered by its place in the file only, since a valid one may still follow, and
-is written when the files are read to their end. The first valid answer of an item wins.
+of a faulty one only the place in the file is remembered, since a valid one may still follow, and
+it is written when the files are read to their end. The first valid answer of an item wins.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 
-from batchor_core.artifacts.tables import OUTCOME_FIELDS, OUTPUT, outcome_schema
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.outcomes import FaultyRow, OkRow, OutcomeFile, OutcomeTotals
 from batchor_core.model.faults import ItemErrorCode, ItemFault
-from batchor_core.model.records import ArtifactRef, ChunkRecord, Usage
-from batchor_core.model.states import Verdict
-from batchor_core.planning.retries import judge
+from batchor_core.model.records import ChunkRecord
+from batchor_core.planning.arrow_mapper import ModelColumns
 from batchor_core.planning.schema_compiler import InvalidAnswer
 from batchor_core.providers.protocol import Answer, RawPart
 
@@ -29,23 +30,34 @@ _OPEN, _FAULTED, _WRITTEN = 0, 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class SheetTotals:
-    """What a finished sheet amounts to."""
+    """What a finished sheet amounts to.
 
-    outcomes: ArtifactRef
-    ok_count: int
-    failed_count: int
-    retry_count: int
-    usage: Usage
+    Attributes:
+        quarantined: Lines that could not be read, or are not of this chunk.
+    """
+
+    file: OutcomeTotals
     quarantined: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One judged item on its way to the file."""
+class _Place(NamedTuple):
+    """Where a line lies that becomes an item's outcome if no better one follows.
 
-    index: int
-    answer: Answer | None
-    fault: ItemFault | None
+    ``fault`` is what was found wrong with a complete answer; None where the line itself says it.
+    """
+
+    part: RawPart
+    offset: int
+    length: int
+    fault: ItemFault | None = None
+
+
+class _Complete(NamedTuple):
+    """A complete answer on its way to validation; ``item`` is its index in the chunk."""
+
+    item: int
+    answer: Answer
+    place: _Place
 
 
 class AnswerSheet:
@@ -61,23 +73,15 @@ class AnswerSheet:
     def __init__(self, cycle: Cycle, chunk: ChunkRecord, items_path: Path, path: str) -> None:
         self._plan = cycle.plan
         self._keep = cycle.keeper.keep
-        self._policy = cycle.plan.job.retry_policy
-        self._round = chunk.round
         self._prefix = f"{chunk.token}-"
         table = pq.read_table(items_path, columns=["row", "attempts"])
-        self._rows: list[int] = table["row"].to_pylist()
-        self._attempts: list[int] = table["attempts"].to_pylist()
-        self._index = {row: index for index, row in enumerate(self._rows)}
-        self._states = bytearray(len(self._rows))
-        self._places: dict[int, tuple[RawPart, int, int]] = {}
-        columns = cycle.plan.columns
-        self._schema = outcome_schema(columns.schema if columns else None)
-        self._file = cycle.artifacts.writer(path)
-        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
-        self._faulty: list[_Row] = []
-        self._verdicts = dict.fromkeys(Verdict, 0)
-        self._tokens = [0, 0, 0, 0]
+        rows: list[int] = table["row"].to_pylist()
+        self._items = {row: item for item, row in enumerate(rows)}
+        self._states = bytearray(len(rows))
+        self._places: dict[int, _Place] = {}
+        self._faulty: list[FaultyRow] = []
         self._quarantined = 0
+        self._file = OutcomeFile(cycle, chunk, rows, table["attempts"].to_pylist(), path)
 
     @property
     def open_count(self) -> int:
@@ -92,26 +96,30 @@ class AnswerSheet:
 
     def close_faulted(self) -> None:
         """Write the outcomes of items whose only answers are faulty."""
-        for index, (part, offset, length) in sorted(self._places.items()):
-            if self._states[index] != _FAULTED:
-                continue
-            with part.path.open("rb") as file:
-                file.seek(offset)
-                answer = self._plan.provider.decode(part, file.read(length))
-            if answer is not None:
-                self._close(index, answer, answer.fault or _UNREADABLE)
+        with ExitStack() as stack:
+            files: dict[Path, IO[bytes]] = {}
+            for item, place in sorted(self._places.items()):
+                if self._states[item] != _FAULTED:
+                    continue
+                path = place.part.path
+                if path not in files:
+                    files[path] = stack.enter_context(path.open("rb"))
+                files[path].seek(place.offset)
+                answer = self._plan.provider.decode(place.part, files[path].read(place.length))
+                fault = place.fault or (answer.fault if answer else None)
+                self._close(item, answer, fault or _UNREADABLE)
         self._places.clear()
 
     def close_line(self, line: int, fault: ItemFault) -> None:
         """Write the outcome of the item in a line (from 1) of the request file."""
-        if 1 <= line <= len(self._rows) and self._states[line - 1] != _WRITTEN:
+        if 1 <= line <= len(self._states) and self._states[line - 1] != _WRITTEN:
             self._close(line - 1, None, fault)
 
     def close_rest(self, fault: ItemFault) -> None:
         """Write the same outcome for every item that has none."""
-        for index, state in enumerate(self._states):
+        for item, state in enumerate(self._states):
             if state != _WRITTEN:
-                self._close(index, None, fault)
+                self._close(item, None, fault)
 
     def commit(self) -> SheetTotals:
         """Finish the outcome file and return its totals.
@@ -119,26 +127,12 @@ class AnswerSheet:
         Raises:
             AssertionError: An item has no outcome: a bug in the caller.
         """
-        assert self._states.count(_WRITTEN) == len(self._rows)
+        assert self._states.count(_WRITTEN) == len(self._states)
         self._flush_faulty()
-        self._writer.close()
-        inputs, cached, outputs, reasoning = self._tokens
-        return SheetTotals(
-            outcomes=self._file.commit(),
-            ok_count=self._verdicts[Verdict.OK],
-            failed_count=self._verdicts[Verdict.FAILED],
-            retry_count=self._verdicts[Verdict.RETRY],
-            usage=Usage(
-                input_tokens=inputs,
-                cached_input_tokens=cached,
-                output_tokens=outputs,
-                reasoning_tokens=reasoning,
-                cost_usd=self._plan.cost(inputs, cached, outputs),
-            ),
-            quarantined=self._quarantined,
-        )
+        return SheetTotals(file=self._file.commit(), quarantined=self._quarantined)
 
     def __enter__(self) -> "AnswerSheet":
+        self._file.__enter__()
         return self
 
     def __exit__(
@@ -147,25 +141,22 @@ class AnswerSheet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._writer.is_open:
-            self._writer.close()
-        self._file.close()
+        self._file.__exit__(kind, error, trace)
 
     def _read_part(self, part: RawPart) -> None:
         decode = self._plan.provider.decode
-        complete: list[_Row] = []
+        complete: list[_Complete] = []
         for offset, line in _lines(part.path):
             answer = decode(part, line)
-            index = self._find(answer)
-            if answer is None or index is None:
+            item = self._find(answer)
+            if answer is None or item is None:
                 self._quarantined += 1
-            elif self._states[index] == _WRITTEN:
+            elif self._states[item] == _WRITTEN:
                 continue
             elif answer.fault is not None:
-                self._remember(index, part, offset, line)
+                self._remember(item, _Place(part, offset, len(line)))
             else:
-                self._states[index] = _WRITTEN
-                complete.append(_Row(index, answer, None))
+                complete.append(_Complete(item, answer, _Place(part, offset, len(line))))
                 if len(complete) >= _ROWS_AT_ONCE:
                     self._take(complete)
                     complete = []
@@ -176,101 +167,76 @@ class AnswerSheet:
         if answer is None or not answer.custom_id.startswith(self._prefix):
             return None
         try:
-            return self._index.get(int(answer.custom_id[len(self._prefix) :]))
+            return self._items.get(int(answer.custom_id[len(self._prefix) :]))
         except ValueError:
             return None
 
-    def _remember(self, index: int, part: RawPart, offset: int, line: bytes) -> None:
-        if self._states[index] == _OPEN:
-            self._states[index] = _FAULTED
-            self._places[index] = (part, offset, len(line))
+    def _remember(self, item: int, place: _Place) -> None:
+        """Keep the place of an item's first faulty line, but rather of one that was paid for."""
+        if self._states[item] == _OPEN or place.fault is not None:
+            self._states[item] = _FAULTED
+            self._places[item] = place
 
-    def _take(self, rows: list[_Row]) -> None:
-        """Validate complete answers and write them all; those that are not valid as faulty."""
-        if not rows:
-            return
-        validator, columns = self._plan.validator, self._plan.columns
-        if validator is None or columns is None:
-            self._emit(rows, None)
-            return
-        checked = [validator.check((row.answer.text if row.answer else "") or "") for row in rows]
-        invalid = {
-            n: each.message for n, each in enumerate(checked) if isinstance(each, InvalidAnswer)
-        }
-        outputs = [None if isinstance(each, InvalidAnswer) else each for each in checked]
-        converted = columns.convert(outputs)
-        invalid.update(converted.invalid)
-        for n, message in invalid.items():
-            rows[n] = _Row(rows[n].index, rows[n].answer, _invalid_fault(message))
-        valid = pa.array([n in invalid for n in range(len(rows))])
-        output = pa.StructArray.from_arrays(
-            converted.columns, fields=list(columns.schema), mask=valid
-        )
-        self._emit(rows, output)
+    def _take(self, answers: list[_Complete]) -> None:
+        """Write the valid ones among complete answers; of the others the places are kept."""
+        valid: list[_Complete] = []
+        outputs: list[BaseModel] = []
+        for each in answers:
+            if self._states[each.item] == _WRITTEN:
+                continue  # another line for this item, among these, was valid
+            output = self._validated(each.answer)
+            if isinstance(output, InvalidAnswer):
+                self._reject(each, output.message)
+                continue
+            self._states[each.item] = _WRITTEN
+            valid.append(each)
+            if output is not None:
+                outputs.append(output)
+        if self._plan.columns is None:
+            self._file.write_ok([OkRow(each.item, each.answer) for each in valid], None)
+        elif valid:
+            self._write_structured(self._plan.columns, valid, outputs)
         self._keep()
 
-    def _close(self, index: int, answer: Answer | None, fault: ItemFault) -> None:
-        self._states[index] = _WRITTEN
-        self._faulty.append(_Row(index, answer, fault))
+    def _validated(self, answer: Answer) -> BaseModel | InvalidAnswer | None:
+        """Return the answer as the model's instance; None for a text run."""
+        if self._plan.validator is None:
+            return None
+        try:
+            return self._plan.validator.check(answer.text or "")
+        except Exception as exc:  # noqa: BLE001 - the user's own validators may raise anything
+            return InvalidAnswer(message=f"the model's validation raised {type(exc).__name__}")
+
+    def _reject(self, answer: _Complete, message: str) -> None:
+        self._states[answer.item] = _FAULTED
+        self._remember(answer.item, answer.place._replace(fault=_invalid_fault(message)))
+
+    def _write_structured(
+        self, columns: ModelColumns, answers: list[_Complete], outputs: list[BaseModel]
+    ) -> None:
+        """Write valid answers, but for those that the columns cannot hold."""
+        converted = columns.convert(outputs)
+        output = pa.StructArray.from_arrays(converted.columns, fields=list(columns.schema))
+        rows = [OkRow(each.item, each.answer) for each in answers]
+        if converted.invalid:
+            for number, message in converted.invalid.items():
+                self._reject(answers[number], message)
+            kept = [number not in converted.invalid for number in range(len(answers))]
+            output = output.filter(pa.array(kept))
+            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+        self._file.write_ok(rows, output)
+
+    def _close(self, item: int, answer: Answer | None, fault: ItemFault) -> None:
+        self._states[item] = _WRITTEN
+        self._faulty.append(FaultyRow(item, answer, fault))
         if len(self._faulty) >= _ROWS_AT_ONCE:
             self._flush_faulty()
 
     def _flush_faulty(self) -> None:
-        rows, self._faulty = self._faulty, []
-        if not rows:
-            return
-        output = None
-        if OUTPUT in self._schema.names:
-            output = pa.nulls(len(rows), self._schema.field(OUTPUT).type)
-        self._emit(rows, output)
+        self._file.write_faulty(self._faulty)
+        self._faulty = []
         self._keep()
 
-    def _emit(self, rows: list[_Row], output: pa.Array | None) -> None:
-        """Judge rows, count them, and append them to the file."""
-        with_text = output is None  # the text of a valid structured answer is its parsed output
-        values = [self._values(row, keep_text=with_text or row.fault is not None) for row in rows]
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*values, strict=True), OUTCOME_FIELDS, strict=True)
-        ]
-        if output is not None:
-            arrays.append(output)
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-
-    def _values(self, row: _Row, *, keep_text: bool) -> tuple[Any, ...]:
-        """Return a row of the outcome file, in the order of its columns."""
-        index, answer, fault = row.index, row.answer, row.fault
-        judgement = judge(
-            fault, attempts=self._attempts[index], round_=self._round, policy=self._policy
-        )
-        self._verdicts[judgement.verdict] += 1
-        head = (self._rows[index], judgement.verdict.value, judgement.attempts)
-        why = (fault.code, fault.message) if fault else (None, None)
-        if answer is None:
-            return (*head, *why, *_NO_ANSWER)
-        inputs, cached = answer.input_tokens, answer.cached_input_tokens
-        outputs, reasoning = answer.output_tokens, answer.reasoning_tokens
-        tokens = self._tokens
-        tokens[0] += inputs
-        tokens[1] += cached
-        tokens[2] += outputs
-        tokens[3] += reasoning
-        return (
-            *head,
-            *why,
-            answer.text if keep_text else None,
-            answer.finish_reason,
-            answer.model,
-            inputs,
-            cached,
-            outputs,
-            reasoning,
-            self._plan.cost(inputs, cached, outputs),
-            answer.request_id,
-        )
-
-
-_NO_ANSWER = (None,) * 9
 
 _UNREADABLE = ItemFault(
     code=ItemErrorCode.UNREADABLE_RESULT,

@@ -8,9 +8,10 @@ from typing import Any
 
 import zstandard
 
-from batchor_core.errors import ProviderError
+from batchor_core.errors import ArtifactError, ProviderError
 from batchor_core.executor.answers import AnswerSheet
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
 from batchor_core.model.faults import Fault, FaultKind, ItemErrorCode, ItemFault
 from batchor_core.model.records import ChunkRecord, Collected, SubmissionRecord
@@ -33,14 +34,23 @@ def collect(cycle: Cycle) -> bool:
 
     Returns:
         Whether a submission was collected or settled.
+
+    Raises:
+        ArtifactError: A file of ours is lost, or none can be written.
     """
     did = False
+    failed: ArtifactError | None = None
     states = [SubmissionState.ENDED]
     for submission in cycle.store.list_submissions(cycle.run.run_id, states=states):
         if cycle.is_over:
             break
-        did |= _collect_one(cycle, submission)
+        try:
+            did |= _collect_one(cycle, submission)
+        except ArtifactError as exc:
+            failed = exc  # the others' results expire: they are collected first
         cycle.keeper.keep()
+    if failed is not None:
+        raise failed
     return did
 
 
@@ -49,7 +59,8 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     result = submission.provider_result or {}
     rejected = result.get("rejected")
     if rejected is not None and rejected["kind"] == FaultKind.CAPACITY:
-        refuse(cycle, chunk, submission, Fault(**{**rejected, "kind": FaultKind.CAPACITY}))
+        fault = Fault(**{**rejected, "kind": FaultKind.CAPACITY})
+        refuse(cycle, chunk, submission, fault, upload_ref=submission.upload_ref)
         return True
     try:
         collected = _judge_results(cycle, chunk, submission, result)
@@ -58,7 +69,7 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     cycle.probe("collect.written")
     cycle.store.collect(cycle.lease, submission.submission_id, collected)
     cycle.probe("collect.committed")
-    _delete_remote(cycle, submission, result)
+    remove_remote_files(cycle, upload_ref=submission.upload_ref, files=result.get("files"))
     return True
 
 
@@ -75,14 +86,14 @@ def _judge_results(
             else:
                 _judge_files(cycle, submission, sheet, result["files"], folder)
             totals = sheet.commit()
-    retry_at = _retry_at(cycle, chunk) if totals.retry_count else None
+    file = totals.file
     return Collected(
-        outcomes=totals.outcomes,
-        ok_count=totals.ok_count,
-        failed_count=totals.failed_count,
-        retry_count=totals.retry_count,
-        retry_at=retry_at,
-        usage=totals.usage,
+        outcomes=file.outcomes,
+        ok_count=file.ok_count,
+        failed_count=file.failed_count,
+        retry_count=file.retry_count,
+        retry_at=_retry_at(cycle, chunk) if file.retry_count else None,
+        usage=file.usage,
         quarantined=totals.quarantined,
     )
 
@@ -98,7 +109,7 @@ def _judge_files(
     for attempt in range(_DOWNLOADS):
         target = folder / str(attempt)
         target.mkdir()
-        parts = cycle.plan.provider.download_results(files, target, cycle.keeper.keep)
+        parts = _download(cycle, files, target)
         sheet.read(parts)
         if not sheet.open_count:
             break
@@ -112,8 +123,15 @@ def _judge_files(
     sheet.close_faulted()
     sheet.close_rest(_MISSING)
     if cycle.plan.job.artifact_policy.raw_results == "keep":
-        for number, part in enumerate(parts):
-            _keep_raw(cycle, submission, part, number)
+        for part in parts:
+            _keep_raw(cycle, submission, part)
+
+
+def _download(cycle: Cycle, files: Mapping[str, Any], folder: Path) -> list[RawPart]:
+    try:
+        return cycle.plan.provider.download_results(files, folder, cycle.keeper.keep)
+    except OSError as exc:
+        raise ArtifactError(f"results cannot be stored in {str(folder)!r}: {exc}") from exc
 
 
 def _judge_rejected(sheet: AnswerSheet, result: Mapping[str, Any]) -> None:
@@ -148,27 +166,15 @@ def _download_failed(cycle: Cycle, submission: SubmissionRecord, error: Provider
     return False
 
 
-def _keep_raw(cycle: Cycle, submission: SubmissionRecord, part: RawPart, number: int) -> None:
+def _keep_raw(cycle: Cycle, submission: SubmissionRecord, part: RawPart) -> None:
     """Keep the answers byte for byte; nothing but an export reads them."""
     path = cycle.layout.raw(submission.submission_id, cycle.lease.token, part.kind, 0)
     compressor = zstandard.ZstdCompressor(level=3)
     with part.path.open("rb") as source, cycle.artifacts.writer(path) as file:
         compressor.copy_stream(source, file, read_size=_COPY_BYTES)  # type: ignore[arg-type]  # has write
         file.commit()
-    cycle.probe(f"collect.raw_{number}")
+    cycle.probe("collect.raw_kept")
     cycle.keeper.keep()
-
-
-def _delete_remote(cycle: Cycle, submission: SubmissionRecord, result: Mapping[str, Any]) -> None:
-    """Remove our files at the provider; that this fails costs storage there and nothing else."""
-    if cycle.plan.job.artifact_policy.remote_files == "keep":
-        return
-    try:
-        cycle.plan.provider.delete_remote(
-            upload_ref=submission.upload_ref, result=result.get("files")
-        )
-    except ProviderError as exc:
-        logger.warning("run %s: remote files were not deleted: %s", cycle.run.run_id, exc)
 
 
 def _item_fault(code: str, message: str, *, again: bool) -> ItemFault:

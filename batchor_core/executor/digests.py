@@ -12,6 +12,7 @@ from batchor_core.model.records import ChunkRecord
 
 _IDS_PER_PASS = 2_000_000
 _HASH_BITS = 64
+_NO_HASHES = pl.Series(dtype=pl.UInt64)
 
 
 class RowsDigest:
@@ -87,7 +88,7 @@ def check_unique_ids(artifacts: ArtifactStore, chunks: Sequence[ChunkRecord]) ->
     width = 2**_HASH_BITS // passes + 1
     for number in range(passes):
         low, high = number * width, min((number + 1) * width, 2**_HASH_BITS) - 1
-        hashes = pl.concat(list(_hashes(artifacts, chunks, low, high)))
+        hashes = pl.concat([_NO_HASHES, *_hashes(artifacts, chunks, low, high)])
         doubled = hashes.filter(hashes.is_duplicated()).unique()
         if doubled.len():
             _refuse(artifacts, chunks, doubled)

@@ -72,13 +72,18 @@ class _Ingestion:
             for block, skip in self._blocks():
                 self._take(block, skip)
                 self._cycle.keeper.keep()
-                if self._cycle.is_over and len(self._sealed) > before:
+                if self._may_stop and len(self._sealed) > before:
                     return True  # what is not sealed yet is read again by the next cycle
             self._finish()
         finally:
             if self._writer is not None:
                 self._writer.close()
         return True
+
+    @property
+    def _may_stop(self) -> bool:
+        """Whether time is up and the next cycle could go on; an iterator is read only once."""
+        return self._cycle.is_over and self._source_mark is not None
 
     def _check_columns(self) -> None:
         columns = self._source.columns
@@ -131,12 +136,17 @@ class _Ingestion:
                 left -= used
                 self._row += used
                 if not left and replay.member_digests() != self._digest.member_digests():
-                    raise FingerprintMismatchError(
-                        f"the first {rows} rows of {self._source.label} are not those that run "
-                        f"{self._cycle.run.run_id!r} has read: give the new input a new run id"
-                    )
+                    raise self._not_what_was_read(rows)
             if used < len(block):
                 yield block, used
+        if left:
+            raise self._not_what_was_read(rows)
+
+    def _not_what_was_read(self, rows: int) -> FingerprintMismatchError:
+        return FingerprintMismatchError(
+            f"the first {rows} rows of {self._source.label} are not those that run "
+            f"{self._cycle.run.run_id!r} has read: give the new input a new run id"
+        )
 
     def _take(self, block: ItemBlock, skip: int) -> None:
         """Put a block's rows into chunks, sealing those that are full on the way."""

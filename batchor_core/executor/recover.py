@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.model.faults import FaultKind
 from batchor_core.model.records import SubmissionRecord
 from batchor_core.model.states import SubmissionState
@@ -50,18 +51,26 @@ def _settle(cycle: Cycle, submission: SubmissionRecord) -> bool:
         logger.warning("run %s: cannot look for a batch yet: %s", cycle.run.run_id, exc)
         return False
     if sighting.matches:
-        _adopt(cycle, submission, sighting)
-        return True
+        return _adopt(cycle, submission, sighting)
     if not _is_settled(cycle, submission, sighting):
         return False
     _give_up(cycle, submission, "looked for throughout the settling time: it was never created")
     return True
 
 
-def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> None:
-    """Take the oldest match as ours; an exact twin is cancelled, since nobody would collect it."""
-    matches = sorted(sighting.matches, key=_age)
-    batch = matches[0]
+def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bool:
+    """Take the oldest match as ours; an exact twin is cancelled, since nobody would collect it.
+
+    Twins go first: once the submission is active, nobody looks for them again.
+    """
+    batch, *twins = sorted(sighting.matches, key=_age)
+    for twin in twins:
+        logger.warning("run %s: cancelling twin batch %s", cycle.run.run_id, twin.batch_id)
+        try:
+            cycle.plan.provider.cancel(twin.batch_id)
+        except ProviderError as exc:
+            logger.warning("batch %s is not cancelled yet: %s", twin.batch_id, exc)
+            return False
     cycle.store.activate(
         cycle.lease,
         submission.submission_id,
@@ -72,9 +81,7 @@ def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> No
     )
     cycle.probe("recover.adopted")
     logger.info("run %s: found batch %s again", cycle.run.run_id, batch.batch_id)
-    for twin in matches[1:]:
-        logger.warning("run %s: cancelling twin batch %s", cycle.run.run_id, twin.batch_id)
-        cycle.plan.provider.cancel(twin.batch_id)
+    return True
 
 
 def _age(batch: ProviderBatch) -> tuple[float, str]:
@@ -85,6 +92,7 @@ def _age(batch: ProviderBatch) -> tuple[float, str]:
 def _give_up(cycle: Cycle, submission: SubmissionRecord, reason: str) -> None:
     cycle.store.void(cycle.lease, submission.submission_id, reason=reason, not_before=None)
     cycle.probe("recover.voided")
+    remove_remote_files(cycle, upload_ref=submission.upload_ref)
 
 
 def _is_settled(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bool:

@@ -42,18 +42,29 @@ class RequestReader:
         ids = _ids_of(block, first_row)
         members = block.partitions if block.partitions is not None else [0] * len(block)
         prompts = self._prompts_of(block, first_row)
+        encoded: list[Encoded] = []
         try:
-            return ids, members, [self._encode(prompt) for prompt in prompts]
+            for prompt in prompts:
+                encoded.append(self._encode(prompt))  # noqa: PERF401 - its length names the row
         except (ValueError, TypeError, AttributeError) as exc:
+            row = len(encoded)
             raise SourceError(
-                f"a prompt of {self._source.label}, in the rows from {first_row} on (counted from "
-                f"0), cannot be sent: {type(exc).__name__}"
+                f"the prompt of row {first_row + row} (counted from 0) of {self._source.label}, "
+                f"item {ids[row]!r}, cannot be sent: {_why(prompts[row], exc)}"
             ) from exc
+        return ids, members, encoded
 
     def _prompts_of(self, block: ItemBlock, first_row: int) -> list[Prompt]:
         if block.frame is None:
             return self._prompts.of_items(block.items or ())
         return self._prompts.of_frame(block.frame, lambda: items_of(block, first_row), first_row)
+
+
+def _why(prompt: object, error: Exception) -> str:
+    text = getattr(prompt, "prompt", prompt)
+    if not isinstance(text, str):
+        return f"it is a {type(text).__name__}, not a text"
+    return f"it cannot be encoded ({type(error).__name__})"
 
 
 def _ids_of(block: ItemBlock, first_row: int) -> Sequence[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.split import split_or_abandon
 from batchor_core.ids import new_submission_id, submission_key
 from batchor_core.model.faults import Fault, FaultKind
@@ -91,7 +92,7 @@ def _send(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord) -> Non
                 timeout_s=timeout_s,
             )
         except ProviderError as exc:
-            _create_failed(cycle, chunk, submission, exc.fault)
+            _create_failed(cycle, chunk, submission, exc.fault, upload.ref)
             return
     cycle.probe("submit.created")
     cycle.store.activate(
@@ -112,14 +113,18 @@ def _upload(
     try:
         upload = cycle.plan.provider.upload(path, key=submission.key)
     except ProviderError as exc:
-        refuse(cycle, chunk, submission, exc.fault)
+        refuse(cycle, chunk, submission, exc.fault, upload_ref=None)
         return None
     cycle.probe("submit.uploaded")
     return upload
 
 
 def _create_failed(
-    cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, fault: Fault
+    cycle: Cycle,
+    chunk: ChunkRecord,
+    submission: SubmissionRecord,
+    fault: Fault,
+    upload_ref: str | None,
 ) -> None:
     if fault.kind is FaultKind.UNKNOWN_OUTCOME:
         cycle.store.create_unknown(
@@ -134,10 +139,17 @@ def _create_failed(
         )
         cycle.probe("submit.create_unknown")
         return
-    refuse(cycle, chunk, submission, fault)
+    refuse(cycle, chunk, submission, fault, upload_ref=upload_ref)
 
 
-def refuse(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, fault: Fault) -> None:
+def refuse(
+    cycle: Cycle,
+    chunk: ChunkRecord,
+    submission: SubmissionRecord,
+    fault: Fault,
+    *,
+    upload_ref: str | None,
+) -> None:
     """Settle a submission of which certainly no batch came, by what its fault asks for."""
     delay_s = backoff_s(
         chunk.refusals, policy=cycle.plan.job.retry_policy, asked_s=fault.retry_after_s
@@ -150,6 +162,7 @@ def refuse(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, fault
         not_before=cycle.in_seconds(delay_s) if waits else None,
     )
     cycle.probe("submit.voided")
+    remove_remote_files(cycle, upload_ref=upload_ref)
     logger.warning("run %s: chunk %d was not sent: %s", cycle.run.run_id, chunk.seq, fault.message)
     if fault.kind in (FaultKind.ACCOUNT, FaultKind.MISSING):
         cycle.pause(f"{fault.code}: {fault.message}")

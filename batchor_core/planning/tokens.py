@@ -13,6 +13,8 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 SAMPLE_LINES = 48
+SAMPLE_BYTES = 4_096
+"""Of one line at most: a long run of one letter takes tiktoken minutes."""
 SAFETY_MARGIN = 1.1
 VOCABULARY_TIMEOUT_S = 5.0
 FALLBACK_TOKENS_PER_BYTE = 1 / 3
@@ -45,7 +47,8 @@ class TokenEstimator:
         """Return tokens per byte over a sample of ``bodies``, the safety margin included."""
         vocabulary = self._vocabulary(model)
         step = max(1, len(bodies) // SAMPLE_LINES)
-        sample = [body.decode() for body in bodies[::step][:SAMPLE_LINES]]
+        sample = [body[:SAMPLE_BYTES].decode(errors="ignore") for body in bodies[::step]]
+        sample = sample[:SAMPLE_LINES]
         size = sum(len(text.encode()) for text in sample)
         if vocabulary is None or not size:
             return FALLBACK_TOKENS_PER_BYTE

@@ -41,6 +41,12 @@ def export(parts: Iterable[pa.Table], schema: pa.Schema, path: str) -> int:
         raise ConfigurationError(f"cannot write {path!r}: {exc.strerror or exc}") from exc
 
 
+def json_lines(parts: Iterable[pa.Table]) -> Iterator[str]:
+    """Yield each row of result parts as one line of JSON, without its line break."""
+    for row in _rows(parts):
+        yield json.dumps(row, ensure_ascii=False, default=str)
+
+
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.tmp")
@@ -63,8 +69,8 @@ def _write_parquet(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> 
 def _write_jsonl(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> int:  # noqa: ARG001 - one signature
     rows = 0
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        for row in _rows(parts):
-            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+        for line in json_lines(parts):
+            file.write(line + "\n")
             rows += 1
     return rows
 

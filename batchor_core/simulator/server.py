@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +28,7 @@ def serve(
     port: int = 0,
     options: SimulatorOptions | None = None,
     *,
+    faults: Iterable[Mapping[str, Any]] = (),
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Run a simulator until it is interrupted.
@@ -36,15 +37,18 @@ def serve(
         host: A loopback address; nobody else may take it for a provider.
         port: The port, or 0 for a free one.
         options: How it behaves.
+        faults: Fault rules that are in force from the start.
         on_ready: Called with the base URL once the port is bound.
 
     Raises:
+        FaultError: A fault rule makes no sense.
         ValueError: `host` is not a loopback address.
         OSError: The port is taken.
     """
     with _bind(host, port) as listener, _sigterm_unwinds():
         app = create_app(options)
         try:
+            app.state.add_faults(faults)
             if on_ready is not None:
                 on_ready(_url(listener))
             _server(app).run(sockets=[listener])

@@ -1,7 +1,7 @@
 """Rows of Parquet files."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -58,6 +58,13 @@ class ParquetItemSource:
         if not (self._named or present):  # a frame without columns would have no rows either
             raise SourceError(f"{self.label} has no columns")
         return self._named or list(present)
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, pl.DataType]:
+        """Types that the columns have in a block's frame."""
+        with self._open() as file:
+            schema = frame_of_arrow(file.schema_arrow.empty_table(), self.label).schema
+        return {name: schema[name] for name in self.columns}
 
     def blocks(self, position: Position | None = None) -> Iterator[ItemBlock]:  # noqa: D102 (protocol)
         _ = self.columns

@@ -2,33 +2,36 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx2
-import msgspec
 
 from batchor_core.errors import MissingCredentialsError, ProviderError
 from batchor_core.ids import path_segment
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.model.limits import ProviderLimits
+from batchor_core.providers.http_dates import http_date
 from batchor_core.providers.openai.config import OpenAIProviderConfig
-from batchor_core.providers.openai.faults import batch_fault, call_fault
+from batchor_core.providers.openai.error_mapping import ErrorMapping
+from batchor_core.providers.openai.records import (
+    METADATA_KEY,
+    UnusableAnswerError,
+    batch_of,
+    id_of,
+    instant_of,
+    object_of,
+    page_of,
+    required_id,
+)
 from batchor_core.providers.openai.requests import ENDPOINT_PATHS
 from batchor_core.providers.openai.results import decode_line
-from batchor_core.providers.protocol import (
-    Answer,
-    BatchPhase,
-    ProviderBatch,
-    RawPart,
-    Sighting,
-    Upload,
-)
+from batchor_core.providers.protocol import Answer, ProviderBatch, RawPart, Sighting, Upload
+from batchor_core.providers.scrubbing import Scrubber
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -36,12 +39,34 @@ if TYPE_CHECKING:
 LIMITS = ProviderLimits(max_requests=50_000, max_bytes=190_000_000)
 """50,000 requests and 200 MB a file (the SDK's documentation); 5 % taken off the bytes."""
 
-METADATA_KEY = "batchor_key"
 _LIST_PAGE = 100
 _MAX_PAGES = 100
+"""How far back to look where nothing says when the upload was: 10,000 batches, five hours at the
+highest rate at which OpenAI lets an account create them."""
+_MAX_PAGES_TO_UPLOAD = 5_000
+_NO_KEY = "no OpenAI key: set OPENAI_API_KEY, or pass api_key to OpenAIProviderConfig"
 _CLOCK_SLACK = timedelta(seconds=5)
-_ENDED = frozenset({"completed", "succeeded", "expired", "cancelled", "canceled"})
-_REJECTED = frozenset({"failed"})
+_GONE = frozenset({404, 410})
+_NOT_CANCELLABLE = frozenset({400, 404, 409, 410})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ListPage:
+    """One page of the list of batches.
+
+    Attributes:
+        breaks_off: Whether there is more that the server does not let us see: its cursor repeats,
+            or the pages that we allow ourselves are used up.
+    """
+
+    batches: list[ProviderBatch]
+    server_time: datetime | None
+    breaks_off: bool = False
+
+    def reaches_back_to(self, oldest: datetime) -> bool:
+        """Whether all that follows was created before ``oldest``; some hosts list oldest first."""
+        times = [batch.created_at for batch in self.batches if batch.created_at]
+        return bool(times) and times[-1] < oldest and times[0] >= times[-1]
 
 
 class OpenAIProvider:
@@ -51,7 +76,8 @@ class OpenAIProvider:
         config: Model, account and parameters.
 
     Raises:
-        MissingCredentialsError: No key is given and ``OPENAI_API_KEY`` is not set.
+        MissingCredentialsError: No key is given and ``OPENAI_API_KEY`` is not set, or the key
+            cannot be a header's value.
     """
 
     name = "openai"
@@ -59,7 +85,9 @@ class OpenAIProvider:
 
     def __init__(self, config: OpenAIProviderConfig) -> None:
         self._config = config
-        _ = self._client  # a missing key shows before anything else is done
+        self._check_key()  # a missing key shows before anything else is done
+        self._scrubber = Scrubber(self._client.api_key)
+        self._mapped = ErrorMapping(self._scrubber).call
 
     @cached_property
     def _client(self) -> "OpenAI":
@@ -76,14 +104,21 @@ class OpenAIProvider:
                 max_retries=0,  # the SDK would re-POST a create after a dropped connection
             )
         except openai.OpenAIError as exc:
+            raise MissingCredentialsError(_NO_KEY) from exc
+
+    def _check_key(self) -> None:
+        key = self._client.api_key
+        if not key.strip():  # an admin key alone makes a client, too
+            raise MissingCredentialsError(_NO_KEY)
+        if not (key.isascii() and key.isprintable() and key == key.strip()):
             raise MissingCredentialsError(
-                "no OpenAI key: set OPENAI_API_KEY, or pass api_key to OpenAIProviderConfig"
-            ) from exc
+                "the OpenAI key has characters that no key has (spaces or a line break around it?)"
+            )
 
     @cached_property
     def host(self) -> str:
-        """Host and port of the base URL."""
-        return urlsplit(str(self._client.base_url)).netloc
+        """Host and port of the base URL, without credentials that it may hold."""
+        return urlsplit(str(self._client.base_url)).netloc.rpartition("@")[2]
 
     @cached_property
     def account(self) -> str:
@@ -103,12 +138,12 @@ class OpenAIProvider:
 
     def upload(self, path: Path, *, key: str) -> Upload:
         """Send a request file under a name made from ``key``."""
-        with path.open("rb") as file, _mapped():
+        with path.open("rb") as file, self._mapped():
             answer = self._client.files.with_raw_response.create(
                 file=(_file_name(key), file, "application/jsonl"), purpose="batch"
             )
-            record = _object(answer.http_response)
-        return Upload(ref=_required(record, "id"), server_time=_server_time(answer.http_response))
+            ref = required_id(object_of(answer.http_response.content))
+        return Upload(ref=ref, server_time=_server_time(answer.http_response))
 
     def create(
         self,
@@ -119,23 +154,29 @@ class OpenAIProvider:
         tags: Mapping[str, str],
         timeout_s: float,
     ) -> ProviderBatch:
-        """Ask for a batch over an uploaded file."""
-        endpoint: Any = ENDPOINT_PATHS[self._config.endpoint]
-        with _mapped(creating=True):
-            answer = self._client.batches.with_raw_response.create(
-                input_file_id=upload_ref or "",
-                endpoint=endpoint,
-                completion_window="24h",
-                metadata={METADATA_KEY: key, **tags},
-                timeout=timeout_s,
+        """Ask for a batch over an uploaded file.
+
+        Not through ``batches.create``, which follows redirects: that would be a second request.
+        """
+        with self._mapped(creating=True):
+            answer = self._client.post(
+                "/batches",
+                cast_to=httpx2.Response,
+                body={
+                    "completion_window": "24h",
+                    "endpoint": ENDPOINT_PATHS[self._config.endpoint],
+                    "input_file_id": upload_ref or "",
+                    "metadata": {METADATA_KEY: key, **tags},
+                },
+                options={"timeout": _in_total(timeout_s), "follow_redirects": False},
             )
-            return _batch(_object(answer.http_response))
+            return batch_of(object_of(answer.content))
 
     def get(self, batch_id: str) -> ProviderBatch:
         """Return one batch."""
-        with _mapped():
+        with self._mapped():
             answer = self._client.batches.with_raw_response.retrieve(batch_id)
-            return _batch(_object(answer.http_response))
+            return batch_of(self._record(answer.http_response))
 
     def get_many(self, batch_ids: Sequence[str]) -> Mapping[str, ProviderBatch]:
         """Return those of these batches that the first list pages show."""
@@ -144,32 +185,34 @@ class OpenAIProvider:
         found: dict[str, ProviderBatch] = {}
         if len(wanted) <= pages:
             return found
-        for page, _ in self._pages(pages):
-            found.update((b.batch_id, b) for b in page if b.batch_id in wanted)
+        for page in self._pages(pages):
+            found.update((b.batch_id, b) for b in page.batches if b.batch_id in wanted)
             if len(found) == len(wanted):
                 break
         return found
 
     def find(self, *, upload_ref: str | None, key: str) -> Sighting:
-        """Look for the batches of one submission in the list."""
+        """Look for the batches of one submission in the list.
+
+        A list that ends, or breaks off, before the time of the upload proves nothing, unless what
+        we look for has shown up in it.
+        """
         oldest = self._uploaded_at(upload_ref) if upload_ref else None
-        matches: list[ProviderBatch] = []
+        matches: dict[str, ProviderBatch] = {}
         server_time: datetime | None = None
-        for page, page_time in self._pages(_MAX_PAGES):
-            server_time = server_time or page_time
-            matches += [b for b in page if _is_ours(b, upload_ref, key)]
-            if oldest and any(b.created_at and b.created_at < oldest for b in page):
+        for page in self._pages(_MAX_PAGES_TO_UPLOAD if oldest else _MAX_PAGES):
+            server_time = server_time or page.server_time
+            matches.update((b.batch_id, b) for b in page.batches if _is_ours(b, upload_ref, key))
+            if oldest and page.reaches_back_to(oldest):
                 break
-        return Sighting(matches=matches, server_time=server_time)
+            if oldest and page.breaks_off and not matches:
+                raise _blind()
+        return Sighting(matches=list(matches.values()), server_time=server_time)
 
     def cancel(self, batch_id: str) -> None:
-        """Ask to cancel; a batch that has ended already answers 400 or 409, which is no error."""
-        try:
-            with _mapped():
-                self._client.batches.with_raw_response.cancel(batch_id)
-        except ProviderError as exc:
-            if exc.fault.kind not in (FaultKind.REJECTED, FaultKind.MISSING):
-                raise
+        """Ask to cancel; a batch that has ended already answers 400 or 409."""
+        with self._mapped(harmless=_NOT_CANCELLABLE):
+            self._client.batches.with_raw_response.cancel(batch_id)
 
     def download_results(
         self, result: Mapping[str, Any], folder: Path, progress: Callable[[], None]
@@ -177,39 +220,44 @@ class OpenAIProvider:
         """Download the output file and the error file, where there are such."""
         parts = []
         for kind in ("output", "errors"):
-            file_id = result.get(f"{kind}_file_id")
+            file_id = id_of(result, f"{kind}_file_id")
             if file_id:
                 path = folder / f"{kind}.jsonl"
-                self._download(str(file_id), path, progress)
+                self._download(file_id, path, progress)
                 parts.append(RawPart(kind=kind, path=path))
         return parts
 
     def decode(self, part: RawPart, line: bytes) -> Answer | None:  # noqa: ARG002 - same in both
         """Decode one line of either file."""
-        return decode_line(line)
+        answer = decode_line(line)
+        if answer is not None and answer.fault is not None:  # its message is stored and shown
+            return decode_line(self._scrubber.data(line))
+        return answer
 
     def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:
         """Remove the request file and the result files."""
-        ids = [upload_ref, *((result or {}).get(f"{k}_file_id") for k in ("output", "errors"))]
+        files = result or {}
+        ids = [upload_ref, id_of(files, "output_file_id"), id_of(files, "errors_file_id")]
         for file_id in filter(None, ids):
-            try:
-                with _mapped():
-                    self._client.files.with_raw_response.delete(str(file_id))
-            except ProviderError as exc:
-                if exc.fault.kind is not FaultKind.MISSING:
-                    raise
+            with self._mapped(harmless=_GONE):
+                self._client.files.with_raw_response.delete(file_id)
 
     def close(self) -> None:
         """Close the SDK's connections."""
         if "_client" in self.__dict__:
             self._client.close()
 
+    def _record(self, response: httpx2.Response) -> dict[str, Any]:
+        return object_of(self._scrubber.data(response.content))
+
     def _download(self, file_id: str, path: Path, progress: Callable[[], None]) -> None:
         with (
-            _mapped(),
+            self._mapped(),
             self._client.files.with_streaming_response.content(file_id) as answer,
             path.open("wb") as file,
         ):
+            if answer.headers.get("content-type", "").startswith("text/html"):
+                raise UnusableAnswerError("HTTP 200 with a web page in place of the results")
             for block in answer.iter_bytes(1 << 20):
                 file.write(block)
                 progress()
@@ -217,108 +265,56 @@ class OpenAIProvider:
     def _uploaded_at(self, upload_ref: str) -> datetime | None:
         """Return when the file was uploaded, less some slack: no batch over it is older."""
         try:
-            with _mapped():
+            with self._mapped():
                 answer = self._client.files.with_raw_response.retrieve(upload_ref)
-                created = _instant(_object(answer.http_response).get("created_at"))
+                created = instant_of(self._record(answer.http_response).get("created_at"))
         except ProviderError as exc:
             if exc.fault.kind is not FaultKind.MISSING:
                 raise
             return None
         return created - _CLOCK_SLACK if created else None
 
-    def _pages(self, pages: int) -> Iterator[tuple[list[ProviderBatch], datetime | None]]:
+    def _pages(self, pages: int) -> Iterator[_ListPage]:
         """Yield list pages, newest first; bounded even if the server repeats its cursor."""
-        from openai import omit  # noqa: PLC0415 - loaded already: a client exists
-
-        after: str | None = None
+        after = ""
         seen: set[str] = set()
-        for _ in range(pages):
-            with _mapped():
-                answer = self._client.batches.with_raw_response.list(
-                    limit=_LIST_PAGE, after=after or omit
-                )
-                page = _object(answer.http_response)
-            data = page.get("data")
-            records = [r for r in data if isinstance(r, dict)] if isinstance(data, list) else []
-            yield [_batch(r) for r in records if r.get("id")], _server_time(answer.http_response)
-            after = str(page.get("last_id") or (records[-1].get("id") if records else "") or "")
-            if not page.get("has_more") or not after or after in seen:
+        for number in range(1, pages + 1):
+            records, after, response = self._list(after)
+            breaks_off = bool(after) and (after in seen or number == pages)
+            batches = [batch_of(record) for record in records]
+            yield _ListPage(batches=batches, server_time=_server_time(response), breaks_off=breaks_off)
+            if not after or breaks_off:
                 return
             seen.add(after)
 
+    def _list(self, after: str) -> tuple[list[dict[str, Any]], str, httpx2.Response]:
+        """Return (records, cursor of the next page or "", answer) of one list call."""
+        from openai import omit  # noqa: PLC0415 - loaded already: a client exists
 
-@contextmanager
-def _mapped(*, creating: bool = False) -> Iterator[None]:
-    """Map every failure of the SDK and of the transport to ``ProviderError``, once."""
-    import openai  # noqa: PLC0415 - loaded already: a client exists
-
-    try:
-        yield
-    except openai.APIStatusError as exc:
-        headers = {name.lower(): value for name, value in exc.response.headers.items()}
-        fault = call_fault(exc.status_code, exc.body, headers, creating=creating)
-        raise ProviderError(f"{fault.code}: {fault.message}", fault) from exc
-    except (openai.APIError, httpx2.HTTPError, _UnusableAnswerError, ValueError) as exc:
-        fault = Fault(
-            kind=FaultKind.UNKNOWN_OUTCOME if creating else FaultKind.TRANSIENT,
-            owner=FaultOwner.NETWORK,
-            code=type(exc).__name__,
-            message=f"{type(exc).__name__}: {exc}"[:300],
-        )
-        raise ProviderError(fault.message, fault) from exc
+        with self._mapped():
+            answer = self._client.batches.with_raw_response.list(
+                limit=_LIST_PAGE, after=after or omit
+            )
+            page = self._record(answer.http_response)
+            records = page_of(page)
+        last = id_of(page, "last_id") or (records[-1]["id"] if records else "")
+        return records, last if page.get("has_more") else "", answer.http_response
 
 
-class _UnusableAnswerError(Exception):
-    """A 200 whose body is not the JSON object that the protocol promises."""
+def _in_total(timeout_s: float) -> httpx2.Timeout:
+    """Return time-outs of a call's phases that add up to ``timeout_s``: a lease depends on it."""
+    phase_s = timeout_s / 8
+    return httpx2.Timeout(timeout_s - 3 * phase_s, connect=phase_s, write=phase_s, pool=phase_s)
 
 
-def _object(response: httpx2.Response) -> dict[str, Any]:
-    try:
-        decoded = msgspec.json.decode(response.content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        decoded = None
-    if not isinstance(decoded, dict):
-        raise _UnusableAnswerError(
-            f"HTTP {response.status_code} with a body that is no JSON object"
-        )
-    return decoded
-
-
-def _batch(record: Mapping[str, Any]) -> ProviderBatch:
-    status = str(record.get("status") or "").lower()
-    metadata = record.get("metadata")
-    key = metadata.get(METADATA_KEY) if isinstance(metadata, Mapping) else None
-    output, errors = record.get("output_file_id") or None, record.get("error_file_id") or None
-    phase = _phase(status, has_results=bool(output or errors))
-    fault, lines = None, None
-    if phase is BatchPhase.REJECTED:
-        fault, lines = batch_fault(record.get("errors"))
-    return ProviderBatch(
-        batch_id=_required(record, "id"),
-        phase=phase,
-        status=status or "unknown",
-        key=key if isinstance(key, str) else None,
-        upload_ref=record.get("input_file_id") or None,
-        created_at=_instant(record.get("created_at")),
-        counts=_counts(record.get("request_counts")),
-        result={"output_file_id": output, "errors_file_id": errors},
-        fault=fault,
-        line_faults=lines,
+def _blind() -> ProviderError:
+    fault = Fault(
+        kind=FaultKind.TRANSIENT,
+        owner=FaultOwner.PROVIDER,
+        code="list_incomplete",
+        message="the list of batches breaks off before the time of the upload",
     )
-
-
-def _phase(status: str, *, has_results: bool) -> BatchPhase:
-    if status in _ENDED:
-        return BatchPhase.ENDED
-    if status in _REJECTED:
-        return BatchPhase.ENDED if has_results else BatchPhase.REJECTED
-    return BatchPhase.WORKING  # validating, in_progress, finalizing, and words we do not know
-
-
-def _counts(counts: object) -> dict[str, int] | None:
-    if not isinstance(counts, Mapping):
-        return None
-    return {str(k): v for k, v in counts.items() if isinstance(v, int)}
+    return ProviderError(f"{fault.code}: {fault.message}", fault)
 
 
 def _is_ours(batch: ProviderBatch, upload_ref: str | None, key: str) -> bool:
@@ -327,24 +323,8 @@ def _is_ours(batch: ProviderBatch, upload_ref: str | None, key: str) -> bool:
     return batch.key == key
 
 
-def _required(record: Mapping[str, Any], field: str) -> str:
-    value = record.get(field)
-    if not isinstance(value, str) or not value:
-        raise _UnusableAnswerError(f"an answer without {field!r}")
-    return value
-
-
-def _instant(value: object) -> datetime | None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-        return datetime.fromtimestamp(value, UTC)
-    return None
-
-
 def _server_time(response: httpx2.Response) -> datetime | None:
-    try:
-        return parsedate_to_datetime(response.headers["date"]).astimezone(UTC)
-    except (KeyError, ValueError, TypeError):
-        return None
+    return http_date(response.headers.get("date"))
 
 
 def _file_name(key: str) -> str:

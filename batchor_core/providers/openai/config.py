@@ -1,22 +1,20 @@
 """What a user says about OpenAI: model, endpoint, account, parameters."""
 
+import json
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    SecretStr,
-    field_validator,
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, field_validator
+
+from batchor_core.providers.config import ProviderConfigModel
+
+OWNED_PARAMS = frozenset(
+    {"input", "instructions", "max_output_tokens", "messages", "model", "stream", "text"}
 )
-
-OWNED_PARAMS = frozenset({"input", "instructions", "messages", "model", "stream", "text"})
-"""Body fields that the job itself decides; a user's ``params`` may not name them."""
+"""Body fields that the job or another field here decides; ``params`` may not name them."""
 
 
-class OpenAIEnqueueLimitConfig(BaseModel):
+class OpenAIEnqueueLimitConfig(ProviderConfigModel):
     """How much may be enqueued for one model of one organisation at once.
 
     Attributes:
@@ -25,14 +23,12 @@ class OpenAIEnqueueLimitConfig(BaseModel):
         max_batches: Provider batches at work.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     max_tokens: PositiveInt | None = None
     max_requests: PositiveInt | None = None
     max_batches: PositiveInt | None = None
 
 
-class OpenAIProviderConfig(BaseModel):
+class OpenAIProviderConfig(ProviderConfigModel):
     """An OpenAI model behind the Batch API.
 
     Attributes:
@@ -47,10 +43,10 @@ class OpenAIProviderConfig(BaseModel):
         enqueue_limit: Limits of the account's queue, shared by all runs of ``quota_scope``.
         quota_scope: Runs that share the queue's limits; default: host, organisation, project
             and model.
+        credentials: A name by which the program that drives the run finds the key again (in
+            Dagster the resource's key). Stored; this library gives it no meaning.
         timeout_s: Time-out of one call other than creating a batch, in seconds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     provider: Literal["openai"] = "openai"
     model: str = Field(min_length=1)
@@ -63,14 +59,36 @@ class OpenAIProviderConfig(BaseModel):
     max_output_tokens: PositiveInt | None = None
     enqueue_limit: OpenAIEnqueueLimitConfig = OpenAIEnqueueLimitConfig()
     quota_scope: str | None = None
+    credentials: str | None = None
     timeout_s: PositiveFloat = 120.0
 
     @field_validator("params")
     @classmethod
-    def _refuse_owned_params(cls, params: dict[str, Any]) -> dict[str, Any]:
+    def _check_params(cls, params: dict[str, Any]) -> dict[str, Any]:
         owned = sorted(OWNED_PARAMS & params.keys())
         if owned:
             raise ValueError(
-                f"{', '.join(owned)}: set by the job itself (prompt, system prompt, output model)"
+                f"{', '.join(owned)}: set by the job itself (prompt, system prompt, output model) "
+                "or by a field of its own (model, max_output_tokens)"
             )
+        try:
+            json.dumps(params, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError(
+                "not JSON: give texts, finite numbers, booleans, null, lists and mappings only"
+            ) from None
         return params
+
+    @field_validator("base_url")
+    @classmethod
+    def _check_base_url(cls, base_url: str | None) -> str | None:
+        if base_url is None:
+            return None
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("give an absolute URL, as https://host/v1")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError(
+                "the URL is stored: it may hold no credentials and no query; use api_key"
+            )
+        return base_url

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
+from batchor_core.providers.http_dates import http_date
 
 MESSAGE_CHARS = 2_000
+_CODE_CHARS = 100
 _RETRY_AFTER_CAP_S = 3_600.0
+_UNEXECUTED_CODES = frozenset({"batch_expired", "batch_cancelled", "batch_canceled"})
 
 _BILLING_CODES = frozenset(
     {
@@ -26,14 +29,23 @@ _BILLING_CODES = frozenset(
 )
 # The message is the only reliable sign on some hosts (openai-python#2084; Azure answers 400).
 _CAPACITY_TEXT = re.compile(
-    r"token_limit_exceeded|enqueued (?:token|request)s? limit reached", re.IGNORECASE
+    r"token_limit_exceeded|enqueued[ _-](?:token|request)s?[ _-]limit", re.IGNORECASE
 )
 _SIZE_TEXT = re.compile(
-    r"(?:file|request|body|payload)[^.]{0,40} too large|maximum file size", re.IGNORECASE
+    r"(?:file|request|body|payload)[^.]{0,40} too large|maximum file size|too_many_tasks",
+    re.IGNORECASE,
 )
-_NAMED_LIMIT = re.compile(
-    r"limit:?\s*([\d,._]*\d)\s*(?:enqueued\s+)?(tokens?|requests?)?", re.IGNORECASE
-)
+# "90,000", "90 000" or "90000"; "1.5M" and "2/min" are none.
+_NUMBER = r"((?:\d{1,3}(?:[,._ ]\d{3})+|\d+)(?![\d.,_]*[\w/]))"
+_UNIT = r"\s*(?:enqueued\s+)?(tokens?|requests?)?"
+_NAMED_LIMIT = re.compile(rf"limit(?:\s+of|:)?\s*{_NUMBER}{_UNIT}", re.IGNORECASE)
+_ENQUEUED_NUMBER = re.compile(rf"{_NUMBER}\s+enqueued\s+(tokens?|requests?)", re.IGNORECASE)
+# Rate limits name numbers as well ("Limit 3, Used 3"), which say nothing about the queue.
+_ABOUT_THE_QUEUE = re.compile(r"enqueued|token_limit_exceeded", re.IGNORECASE)
+_MAX_LIMIT = 10**15
+
+_DEFINITE_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 422, 429})
+"""After these a create certainly had no effect; after anything else it may have had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +60,19 @@ class _Rule:
 
 
 _CALL_RULES = (
-    _Rule(kind=FaultKind.ACCOUNT, owner=FaultOwner.ACCOUNT, codes=_BILLING_CODES),
+    _Rule(
+        kind=FaultKind.ACCOUNT,
+        owner=FaultOwner.ACCOUNT,
+        statuses=frozenset({400, 429}),
+        codes=_BILLING_CODES,
+    ),
     _Rule(kind=FaultKind.ACCOUNT, owner=FaultOwner.ACCOUNT, statuses=frozenset({401, 402, 403})),
-    _Rule(kind=FaultKind.CAPACITY, owner=FaultOwner.ACCOUNT, text=_CAPACITY_TEXT),
+    _Rule(
+        kind=FaultKind.CAPACITY,
+        owner=FaultOwner.ACCOUNT,
+        statuses=frozenset({400, 413, 422, 429}),
+        text=_CAPACITY_TEXT,
+    ),
     _Rule(kind=FaultKind.CAPACITY, owner=FaultOwner.ACCOUNT, statuses=frozenset({429})),
     _Rule(kind=FaultKind.SIZE, owner=FaultOwner.USER, statuses=frozenset({413})),
     _Rule(kind=FaultKind.SIZE, owner=FaultOwner.USER, statuses=frozenset({400}), text=_SIZE_TEXT),
@@ -60,6 +82,7 @@ _CALL_RULES = (
         owner=FaultOwner.USER,
         statuses=frozenset({400, 405, 415, 422, 501}),
     ),
+    _Rule(kind=FaultKind.TRANSIENT, owner=FaultOwner.PROVIDER),
 )
 
 
@@ -76,20 +99,20 @@ def call_fault(
             taken effect.
     """
     error = _error_object(body)
-    code = str(error.get("code") or error.get("type") or f"http_{status}")
-    message = str(error.get("message") or "").strip() or f"HTTP {status} without a message"
-    rule = next((rule for rule in _CALL_RULES if _applies(rule, status, code, message)), None)
-    if rule is None:
-        kind = FaultKind.UNKNOWN_OUTCOME if creating else FaultKind.TRANSIENT
-        owner = FaultOwner.PROVIDER
-    else:
-        kind, owner = rule.kind, rule.owner
-    limit, unit = named_limit(message) if kind is FaultKind.CAPACITY else (None, None)
+    codes = _codes(error)
+    code = codes[0] if codes else f"http_{status}"
+    message = _message(error) or f"HTTP {status} without a message"
+    text = " ".join([*codes, message])
+    rule = next(rule for rule in _CALL_RULES if _applies(rule, status, codes, text))
+    kind, owner = rule.kind, rule.owner
+    if creating and status not in _DEFINITE_REFUSALS:
+        kind, owner = FaultKind.UNKNOWN_OUTCOME, FaultOwner.PROVIDER
+    limit, unit = named_limit(text) if kind is FaultKind.CAPACITY else (None, None)
     return Fault(
         kind=kind,
         owner=owner,
         code=code,
-        message=_shorten(message),
+        message=message,
         retry_after_s=retry_after_s(headers),
         limit=limit,
         limit_unit=unit,
@@ -102,63 +125,77 @@ def batch_fault(errors: object) -> tuple[Fault, dict[int, ItemFault]]:
     Nothing of such a batch ran. Hosts send ``{"data": [...]}``, a bare list, a text or nothing.
     """
     entries = _error_entries(errors)
-    codes = [str(entry.get("code") or "") for entry in entries]
-    messages = [str(entry.get("message") or "") for entry in entries]
-    text = " ".join(part for part in [*codes, *messages] if part)
-    code = next((code for code in codes if code), "batch_failed")
-    message = _shorten(next((m for m in messages if m), "") or "the provider named no reason")
+    codes = [code for entry in entries for code in _codes(entry)[:1]]
+    messages = [message for entry in entries if (message := _message(entry))]
+    text = " ".join([*codes, *messages])
+    kind, owner = _batch_kind(codes, text)
+    limit, unit = named_limit(text) if kind is FaultKind.CAPACITY else (None, None)
+    fault = Fault(
+        kind=kind,
+        owner=owner,
+        code=codes[0] if codes else "batch_failed",
+        message=messages[0] if messages else "the provider named no reason",
+        limit=limit,
+        limit_unit=unit,
+    )
+    return fault, _named_lines(entries) if kind is FaultKind.REJECTED else {}
+
+
+def _batch_kind(codes: list[str], text: str) -> tuple[FaultKind, FaultOwner]:
     if _CAPACITY_TEXT.search(text):
-        limit, unit = named_limit(text)
-        fault = Fault(
-            kind=FaultKind.CAPACITY,
-            owner=FaultOwner.ACCOUNT,
-            code=code,
-            message=message,
-            limit=limit,
-            limit_unit=unit,
-        )
-        return fault, {}
-    fault = Fault(kind=FaultKind.REJECTED, owner=FaultOwner.USER, code=code, message=message)
-    lines = {
-        int(entry["line"]): ItemFault(
-            code=str(entry.get("code") or ItemErrorCode.REJECTED_BATCH),
-            message=_shorten(str(entry.get("message") or "")),
-            retryable=False,
-            consumes_attempt=False,
-        )
-        for entry in entries
-        if _is_line_number(entry.get("line"))
-    }
-    return fault, lines
+        return FaultKind.CAPACITY, FaultOwner.ACCOUNT
+    if not _BILLING_CODES.isdisjoint(codes):
+        return FaultKind.ACCOUNT, FaultOwner.ACCOUNT
+    return FaultKind.REJECTED, FaultOwner.USER
+
+
+def _named_lines(entries: list[Mapping[str, Any]]) -> dict[int, ItemFault]:
+    lines: dict[int, ItemFault] = {}
+    for entry in entries:
+        line = _line_number(entry.get("line"))
+        if line is not None:
+            code = next(iter(_codes(entry)), ItemErrorCode.REJECTED_BATCH)
+            fault = ItemFault(
+                code=code, message=_message(entry), retryable=False, consumes_attempt=False
+            )
+            lines.setdefault(line, fault)
+    return lines
 
 
 def line_fault(status: int, body: object) -> ItemFault:
     """Classify a result line whose HTTP status is not 200."""
     error = _error_object(body)
-    code = str(error.get("code") or error.get("type") or f"http_{status}")
-    message = _shorten(str(error.get("message") or f"HTTP {status} without a message"))
+    codes = _codes(error)
+    code = codes[0] if codes else f"http_{status}"
     if status <= 0:  # (c) in facts 1.1: the provider lost the connection to its own model
         code = ItemErrorCode.TRANSPORT
-    quota = code in _BILLING_CODES or status in (401, 402, 403)
-    retryable = quota or status in (0, 408, 409, 429) or status >= 500
+    quota = not _BILLING_CODES.isdisjoint(codes) or status in (401, 402, 403)
+    retryable = quota or status in (408, 409, 429) or not 400 <= status < 500
     return ItemFault(
-        code=code, message=message, retryable=retryable, consumes_attempt=retryable and not quota
+        code=code,
+        message=_message(error) or f"HTTP {status} without a message",
+        retryable=retryable,
+        consumes_attempt=retryable and not quota,
     )
 
 
-def unexecuted_fault(error: Mapping[str, Any]) -> ItemFault:
+def unexecuted_fault(error: object) -> ItemFault:
     """Classify a result line without a response: it was not executed and costs nothing."""
-    code = str(error.get("code") or "not_executed")
+    entry = _error_object(error)
+    code = next(iter(_codes(entry)), "not_executed")
     return ItemFault(
         code=code,
-        message=_shorten(str(error.get("message") or "the provider gave no reason")),
+        message=_message(entry) or "the provider gave no reason",
         retryable=True,
-        consumes_attempt=code not in ("batch_expired", "batch_cancelled"),
+        consumes_attempt=code not in _UNEXECUTED_CODES,
     )
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an answer asks to wait, at most an hour; None if it does not."""
+    """Return the seconds that an answer asks to wait, at most an hour; None if it does not.
+
+    A date is held against the answer's own ``Date``: our clock may differ from the provider's.
+    """
     for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * factor
@@ -166,49 +203,83 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
             continue
         if 0 <= seconds < float("inf"):
             return min(seconds, _RETRY_AFTER_CAP_S)
-    return None
+    until, now = http_date(headers.get("retry-after")), http_date(headers.get("date"))
+    if until is None or now is None:
+        return None
+    return min(max(0.0, (until - now).total_seconds()), _RETRY_AFTER_CAP_S)
 
 
-def named_limit(message: str) -> tuple[int | None, str | None]:
-    """Return the queue limit that a message names, and its unit (``tokens`` or ``requests``)."""
-    found = _NAMED_LIMIT.search(message)
-    if found is None:
+def named_limit(text: str) -> tuple[int | None, str | None]:
+    """Return the queue limit that a text names, and its unit (``tokens`` or ``requests``)."""
+    found = _NAMED_LIMIT.search(text) or _ENQUEUED_NUMBER.search(text)
+    if found is None or not _ABOUT_THE_QUEUE.search(text):
         return None, None
-    digits = re.sub(r"\D", "", found.group(1))
-    unit = (found.group(2) or "tokens").lower().rstrip("s") + "s"
-    return int(digits), unit
+    limit = int(re.sub(r"\D", "", found.group(1)))
+    if not 0 < limit <= _MAX_LIMIT:  # of nothing, no chunk is small enough: waiting is all we can
+        return None, None
+    unit = (found.group(2) or _unit_in(text)).lower().rstrip("s") + "s"
+    return limit, unit
 
 
-def _applies(rule: _Rule, status: int, code: str, message: str) -> bool:
+def _unit_in(text: str) -> str:
+    return "requests" if re.search(r"enqueued[ _-]request", text, re.IGNORECASE) else "tokens"
+
+
+def _applies(rule: _Rule, status: int, codes: list[str], text: str) -> bool:
     if rule.statuses and status not in rule.statuses:
         return False
-    if rule.codes and code not in rule.codes:
+    if rule.codes and rule.codes.isdisjoint(codes):
         return False
-    return rule.text is None or bool(rule.text.search(f"{code} {message}"))
+    return rule.text is None or bool(rule.text.search(text))
+
+
+def _codes(error: Mapping[str, Any]) -> list[str]:
+    """Return an error's code and type, as far as it has them."""
+    values = (error.get("code"), error.get("type"))
+    texts = (one_line(str(v)) for v in values if isinstance(v, (str, int)) and v)
+    return [text[:_CODE_CHARS] for text in texts if text]
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    value = error.get("message") or error.get("detail") or ""
+    return _shorten(one_line(value if isinstance(value, str) else str(value)))
 
 
 def _error_object(body: object) -> Mapping[str, Any]:
+    """Return the error in a body: alone, under ``error``, in a list (Google's hosts), or a text."""
+    if isinstance(body, list) and body:
+        body = body[0]
     if isinstance(body, Mapping):
-        error = body.get("error", body)
+        error = body.get("error") or body
         if isinstance(error, Mapping):
             return error
-        if isinstance(error, str):
-            return {"message": error}
-    return {"message": str(body)[:200]} if isinstance(body, str) else {}
+        body = error
+    return {"message": body[:200]} if isinstance(body, str) else {}
 
 
 def _error_entries(errors: object) -> list[Mapping[str, Any]]:
     if isinstance(errors, Mapping):
-        errors = errors.get("data")
-    if isinstance(errors, str):
-        return [{"message": errors}]
+        errors = errors.get("data", [errors])
     if not isinstance(errors, list):
-        return []
-    return [entry for entry in errors if isinstance(entry, Mapping)]
+        errors = [errors]
+    return [
+        entry if isinstance(entry, Mapping) else {"message": entry}
+        for entry in errors
+        if isinstance(entry, (Mapping, str))
+    ]
 
 
-def _is_line_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _line_number(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:10])
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        return None
+    return value
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as one line that any database takes: no NUL, no lone surrogate."""
+    return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())
 
 
 def _shorten(text: str) -> str:

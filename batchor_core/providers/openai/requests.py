@@ -72,10 +72,12 @@ class ResponsesEncoder:
             body["max_output_tokens"] = self._config.max_output_tokens
         if system:
             body["instructions"] = system
+        head = msgspec.json.encode(body, order="sorted")[:-1]
         if self._text_format is not None:
-            body["text"] = {"format": self._text_format}
-        encoded = msgspec.json.encode(body, order="sorted")
-        head = encoded[:-1] + b',"input":'
+            # As it is: the model fills fields in the schema's order, and reasoning that the user
+            # put before a verdict must stay there.
+            head += b',"text":' + _encode_json({"format": self._text_format})
+        head += b',"input":'
         hasher = self._key_base.copy()
         hasher.update(head)
         if len(self._heads) >= 256:

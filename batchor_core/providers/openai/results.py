@@ -1,24 +1,23 @@
 """Result lines of OpenAI's batches, read without trust in their shape."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from batchor_core.model.faults import ItemErrorCode, ItemFault
-from batchor_core.providers.openai.faults import line_fault, unexecuted_fault
+from batchor_core.providers.loose_json import decode_json
+from batchor_core.providers.openai.faults import line_fault, one_line, unexecuted_fault
+from batchor_core.providers.openai.records import count_of
 from batchor_core.providers.protocol import Answer
 
-_decode_json = msgspec.json.Decoder().decode
 _RETRYABLE_RESPONSE_CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "vector_store_timeout"}
 )
+_UNFINISHED = frozenset({"cancelled", "in_progress", "queued"})
 
 
 def decode_line(line: bytes) -> Answer | None:
     """Return the answer on one line, or None where it cannot be read or names no custom id."""
-    record = _parse(line)
+    record = decode_json(line)
     if not isinstance(record, dict):
         return None
     custom_id = record.get("custom_id")
@@ -26,15 +25,15 @@ def decode_line(line: bytes) -> Answer | None:
         return None
     response, error = record.get("response"), record.get("error")
     if not isinstance(response, dict):
-        fault = unexecuted_fault(error) if isinstance(error, dict) else _no_response()
+        fault = unexecuted_fault(error) if error else _no_response()
         return Answer(custom_id=custom_id, fault=fault)
-    status, body = response.get("status_code"), response.get("body")
+    body = response.get("body")
     if isinstance(body, str):  # OGX sends the body as a JSON text
-        body = _parse(body.encode(errors="replace"))
+        body = decode_json(body.encode(errors="replace"))
     request_id = _text_or_none(response.get("request_id"))
+    status = count_of(response.get("status_code")) or 0
     if status != 200:
-        fault = line_fault(status if isinstance(status, int) else 0, body)
-        return Answer(custom_id=custom_id, fault=fault, request_id=request_id)
+        return Answer(custom_id=custom_id, fault=line_fault(status, body), request_id=request_id)
     if not isinstance(body, dict):
         return Answer(custom_id=custom_id, fault=_no_response(), request_id=request_id)
     return _response_answer(custom_id, request_id, body)
@@ -66,22 +65,28 @@ def _verdict_of(
     body: dict[str, Any], text: str | None, refusal: str | None
 ) -> tuple[ItemFault | None, str | None]:
     """Return (fault, finish reason) of a body under HTTP 200: that alone says nothing."""
-    status = body.get("status")
-    if status == "failed":
-        error = _mapping(body.get("error"))
-        code = str(error.get("code") or "failed")
-        again = code in _RETRYABLE_RESPONSE_CODES
-        return _fault(code, str(error.get("message") or ""), again=again), "failed"
+    status = _text_or_none(body.get("status"))
+    error = _mapping(body.get("error"))
+    if status == "failed" or (error and not text):
+        return _failure(error), "failed"
     if status == "incomplete":
         reason = str(_mapping(body.get("incomplete_details")).get("reason") or "incomplete")
         filtered = reason == "content_filter"
         code = ItemErrorCode.CONTENT_FILTERED if filtered else ItemErrorCode.TRUNCATED
         return _fault(code, f"the answer is incomplete: {reason}", again=False), reason
+    if status in _UNFINISHED:
+        return _fault(ItemErrorCode.TRUNCATED, f"the answer is {status}", again=True), status
     if refusal is not None and not text:
         return _fault(ItemErrorCode.REFUSED, refusal, again=False), "refusal"
     if not text:
         return _fault(ItemErrorCode.EMPTY_ANSWER, "the answer has no text", again=True), None
     return None, "stop"
+
+
+def _failure(error: Mapping[str, Any]) -> ItemFault:
+    code = one_line(str(error.get("code") or "failed"))
+    again = code in _RETRYABLE_RESPONSE_CODES
+    return _fault(code, str(error.get("message") or "the provider gave no reason"), again=again)
 
 
 def _output_text(body: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -102,22 +107,10 @@ def _message_parts(output: object) -> Iterator[dict[str, Any]]:
         if not isinstance(item, dict) or item.get("type") != "message":
             continue
         content = item.get("content")
-        if isinstance(content, list):
+        if isinstance(content, str):
+            yield {"text": content}
+        elif isinstance(content, list):
             yield from (part for part in content if isinstance(part, dict))
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return _decode_json(line)
-    except msgspec.DecodeError:
-        pass
-    # Lone surrogates, NaN and a leading BOM: an answer that was paid for is worth a second look.
-    try:
-        text = line.decode("utf-8-sig")
-        loose = json.loads(text, parse_constant=lambda _: None)
-        return json.loads(json.dumps(loose, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _no_response() -> ItemFault:
@@ -133,7 +126,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return count_of(value) or 0
 
 
 def _text_or_none(value: object) -> str | None:

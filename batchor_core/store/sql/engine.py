@@ -204,8 +204,15 @@ def _sqlite_engine(url: URL, **options: Any) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+    try:
+        connection.execute("PRAGMA journal_mode=WAL").close()
+    except sqlite3.OperationalError as error:
+        # The one statement that does not wait for a lock. Whoever has it is switching the file,
+        # for all connections; were it not so, the next connection would.
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
 
 
 def _begin_sqlite(connection: Connection) -> None:

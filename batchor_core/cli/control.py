@@ -1,0 +1,80 @@
+"""Pausing, resuming and cancelling batch runs."""
+
+import click
+
+from batchor_core.cli.driving import wait_command
+from batchor_core.cli.exits import Exit
+from batchor_core.cli.options import Place, json_option, place_options, run_id_option
+from batchor_core.cli.output import show_run
+from batchor_core.model.states import RunControlState
+from batchor_core.runner import BatchRunner
+
+
+@click.command()
+@run_id_option
+@place_options
+@json_option
+def pause(*, run_id: str, place: Place, as_json: bool) -> Exit:
+    r"""Stop sending; what is in flight is collected.
+
+    \b
+    Example:
+      batchor pause --run-id tickets
+    """
+    with place.open() as runner:
+        _ask(runner, run_id, RunControlState.PAUSE, "paused by hand")
+        show_run(runner.store, run_id, as_json=as_json)
+    return Exit.OK
+
+
+@click.command()
+@run_id_option
+@place_options
+@json_option
+def resume(*, run_id: str, place: Place, as_json: bool) -> Exit:
+    r"""Let a paused batch run go on.
+
+    It goes on when something drives it: a process that is at it already, or 'batchor wait'.
+
+    \b
+    Example:
+      batchor resume --run-id tickets && batchor wait --run-id tickets
+    """
+    with place.open() as runner:
+        _ask(runner, run_id, RunControlState.RUN, None)
+        show_run(runner.store, run_id, as_json=as_json)
+    return Exit.OK
+
+
+@click.command()
+@run_id_option
+@place_options
+@json_option
+def cancel(*, run_id: str, place: Place, as_json: bool) -> Exit:
+    r"""End a batch run for good.
+
+    Cancels its provider batches. What they have answered by then is paid, and collected by the
+    next 'batchor wait'; all other items fail as run_cancelled.
+
+    \b
+    Example:
+      batchor cancel --run-id tickets && batchor wait --run-id tickets
+    """
+    with place.open() as runner:
+        _ask(runner, run_id, RunControlState.CANCEL, "cancelled by hand")
+        run = runner.get_run(run_id)
+        run.advance()  # tells the provider
+        show_run(runner.store, run_id, as_json=as_json)
+        if not run.is_finished:
+            hint = f"Collect what was answered with: {wait_command(run_id, place)}"
+            click.echo(hint, err=True)
+    return Exit.OK
+
+
+def _ask(runner: BatchRunner, run_id: str, control: RunControlState, reason: str | None) -> None:
+    """Ask something of a run through the store alone: that needs neither key nor lease."""
+    run = runner.store.set_control(run_id, control, reason)
+    if run.state.is_terminal:
+        raise click.ClickException(f"run {run_id!r} is finished already ({run.state})")
+    if run.control is not control:
+        raise click.ClickException(f"run {run_id!r} is being cancelled: nothing can undo that")

@@ -1,0 +1,62 @@
+"""Driving a run from the command line, and what is said when that ends early."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import click
+
+from batchor_core.cli.exits import Exit, exit_of
+from batchor_core.cli.options import Place
+from batchor_core.cli.progress import progress_of
+from batchor_core.errors import RunPausedError, WaitTimeoutError
+from batchor_core.run import Run
+
+_LONGEST_SLEEP_S = 5.0
+
+
+def drive(run: Run, timeout_s: float | None) -> Exit:
+    """Advance a run until it is finished, paused or out of time; say so, and how it ended."""
+    try:
+        with progress_of(run) as show:
+            run.wait(timeout_s, on_progress=show)
+    except RunPausedError as stop:
+        click.echo(str(stop), err=True)
+        return Exit.PAUSED
+    except WaitTimeoutError as stop:
+        click.echo(str(stop), err=True)
+        return Exit.TIMED_OUT
+    return exit_of(run.record)
+
+
+def send(run: Run) -> Exit:
+    """Read the input to its end and send what fits.
+
+    Where another process holds the run, or died holding it, its lease is waited for: else a
+    command that was killed and repeated would end without having done anything.
+    """
+    while not run.is_finished:
+        progress = run.advance()
+        if progress.busy:
+            due = progress.next_due or datetime.now(UTC)
+            left = (due - datetime.now(UTC)).total_seconds()
+            time.sleep(min(max(left, 0.1), _LONGEST_SLEEP_S))
+        elif not progress.did:
+            break
+    return exit_of(run.record)
+
+
+@contextmanager
+def interruptible(how_to_go_on: str) -> Iterator[None]:
+    """Let Ctrl-C end the command, not the run: say how to go on, and exit with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"\nInterrupted; the run stays as it is. Go on with: {how_to_go_on}", err=True)
+        raise click.exceptions.Exit(Exit.INTERRUPTED) from None
+
+
+def wait_command(run_id: str, place: Place) -> str:
+    """Return the command that waits for a run."""
+    return f"batchor wait --run-id {run_id}{place.flags}"

@@ -1,0 +1,341 @@
+"""The job that a command line describes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import pydantic
+
+from batchor_core.cli.options import Option, gathered
+from batchor_core.errors import SourceError
+from batchor_core.job import load_model
+from batchor_core.model.items import BatchItem
+from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
+from batchor_core.planning.templates import PromptTemplate
+from batchor_core.providers.openai.config import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
+from batchor_core.sources.files import open_source
+from batchor_core.sources.parquet import ParquetItemSource
+from batchor_core.sources.protocol import ItemSource
+from batchor_core.sources.row_ids import check_column
+
+KEEP_ALL = "all"
+
+_COUNT = click.IntRange(min=1)
+_SECONDS = click.FloatRange(min=0)
+_SOME_SECONDS = click.FloatRange(min=0, min_open=True)
+_RETRIES = RetryPolicy()
+_TIMING = TimingPolicy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """The file to be read, and what of it goes into the results."""
+
+    path: str
+    id_field: str | None
+    keep: Sequence[str]
+
+    def open(self) -> ItemSource:
+        """Open the file; its names are checked here, before anything is recorded.
+
+        Raises:
+            SourceError: It cannot be read, or has not the columns that are named.
+        """
+        source = open_source(self.path, self.id_field)
+        if not source.columns:
+            raise SourceError(f"{source.label} has no rows")
+        for name in self.keep:
+            if name != KEEP_ALL:
+                check_column(name, source.columns, source.label)
+        return source
+
+    def kept_types(self, source: ItemSource) -> Mapping[str, Any]:
+        """Return the columns to keep: text, but for files that know their types."""
+        columns = source.columns or ()
+        names = columns if KEEP_ALL in self.keep else dict.fromkeys(self.keep)
+        types = source.dtypes if isinstance(source, ParquetItemSource) else {}
+        return {name: types.get(name, "string") for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """How a row becomes a prompt."""
+
+    prompt_field: str | None
+    prompt_template: str | None
+    system: str | None
+
+    def __post_init__(self) -> None:
+        if (self.prompt_field is None) == (self.prompt_template is None):
+            raise click.UsageError("Give one of --prompt-field and --prompt-template.")
+
+    def job_fields(self, source: ItemSource) -> dict[str, Any]:
+        """Return what a ``BatchJob`` is told of it.
+
+        Raises:
+            MissingColumnError: The prompt's column is not in the input.
+        """
+        if self.prompt_field is None:
+            return {"prompt_template": self.prompt_template, "system_prompt": self.system}
+        check_column(self.prompt_field, source.columns or (), source.label)
+        return {**_prompt_of_column(self.prompt_field), "system_prompt": self.system}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Which model is asked, and how."""
+
+    model: str
+    provider: str
+    endpoint: str
+    base_url: str | None
+    params: Mapping[str, Any]
+    enqueued_token_limit: int | None
+
+    def config(self) -> OpenAIProviderConfig:
+        """Return the provider's configuration."""
+        try:
+            return OpenAIProviderConfig.model_validate(
+                {
+                    "provider": self.provider,
+                    "model": self.model,
+                    "endpoint": self.endpoint,
+                    "base_url": self.base_url,
+                    "params": self.params,
+                    "enqueue_limit": OpenAIEnqueueLimitConfig(max_tokens=self.enqueued_token_limit),
+                }
+            )
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            option = f"'--{'-'.join(map(str, first['loc'])).replace('_', '-')}'"
+            raise click.BadParameter(first["msg"], param_hint=option) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What an answer has to look like."""
+
+    structured_output_class: str | None
+    schema_name: str | None
+
+    def __post_init__(self) -> None:
+        if self.schema_name and not self.structured_output_class:
+            raise click.UsageError("Give --structured-output-class with --schema-name.")
+
+    def job_fields(self) -> dict[str, Any]:
+        """Return what a ``BatchJob`` is told of it.
+
+        Raises:
+            ModelNotImportableError: There is no such class.
+        """
+        path = self.structured_output_class
+        return {
+            "structured_output": None if path is None else load_model(path),
+            "schema_name": self.schema_name,
+        }
+
+
+def _json_object(_: click.Context, __: click.Parameter, value: str) -> Mapping[str, Any]:
+    try:
+        decoded = json.loads(value)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"not JSON: {error}.") from error
+    if not isinstance(decoded, dict):
+        raise click.BadParameter(f"{value} is no JSON object, as '{{\"temperature\": 0}}' is.")
+    return decoded
+
+
+def _http_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} does not start with http:// or https://.")
+    return value
+
+
+def _prompt_of_column(name: str) -> dict[str, Any]:
+    """Return the template of one column; where no template can name it, a function that is one."""
+    template = f"{{{name}}}"
+    if PromptTemplate(template).columns == (name,):
+        return {"prompt_template": template}
+    renamed = PromptTemplate("{value}")
+
+    def build_prompt(item: BatchItem) -> str:
+        return renamed.render({"value": item.payload[name]})
+
+    return {"build_prompt": build_prompt}
+
+
+input_options = gathered(
+    Input,
+    "rows",
+    click.option(
+        "--input",
+        "path",
+        required=True,
+        metavar="FILE",
+        help="A .csv, .jsonl or .parquet file, or its URL; text may be compressed (.gz, .zst).",
+    ),
+    click.option(
+        "--id-field",
+        metavar="COL",
+        help="Column of the rows' keys, unique in the file.  [default: the row's number]",
+    ),
+    click.option(
+        "--keep",
+        multiple=True,
+        metavar="COL|all",
+        help="Column to keep in the results. May be repeated; 'all' keeps every column.",
+    ),
+)
+
+prompt_options = gathered(
+    Prompts,
+    "prompts",
+    click.option("--prompt-field", metavar="COL", help="Column that holds the prompts."),
+    click.option(
+        "--prompt-template",
+        metavar="TEXT",
+        help="The prompt, where {COL} stands for the row's value.",
+    ),
+    click.option("--system", metavar="TEXT", help="Instructions that precede every prompt."),
+)
+
+model_options = gathered(
+    Model,
+    "model",
+    click.option("--model", required=True, metavar="M", help="As gpt-4.1-mini."),
+    click.option(
+        "--provider",
+        type=click.Choice(["openai"]),
+        default="openai",
+        show_default=True,
+        help="Whose batch API.",
+    ),
+    click.option(
+        "--endpoint",
+        type=click.Choice(["responses"]),
+        default="responses",
+        show_default=True,
+        help="Which of its endpoints.",
+    ),
+    click.option(
+        "--base-url",
+        callback=_http_url,
+        metavar="URL",
+        help="Another host of the same protocol.  [default: $OPENAI_BASE_URL, else OpenAI]",
+    ),
+    click.option(
+        "--params",
+        callback=_json_object,
+        default="{}",
+        metavar="JSON",
+        help="Further fields of each request, as '{\"temperature\": 0}'.",
+    ),
+    click.option(
+        "--enqueued-token-limit",
+        type=_COUNT,
+        metavar="N",
+        help="Input tokens that the account may have enqueued at once for this model.",
+    ),
+)
+
+output_options = gathered(
+    Output,
+    "output",
+    click.option(
+        "--structured-output-class",
+        metavar="PKG.MOD:CLASS",
+        help="Pydantic model that every answer has to satisfy.",
+    ),
+    click.option("--schema-name", metavar="NAME", help="Its name at the provider."),
+)
+
+_chunk_options = gathered(
+    ChunkPolicy,
+    "chunk_policy",
+    click.option(
+        "--chunk-max-requests",
+        "max_requests",
+        type=_COUNT,
+        metavar="N",
+        help="Requests in one provider batch.  [default: as many as it takes]",
+    ),
+    click.option(
+        "--chunk-max-bytes", "max_bytes", type=_COUNT, metavar="N", help="Bytes in one batch."
+    ),
+    click.option(
+        "--chunk-max-tokens",
+        "max_tokens",
+        type=_COUNT,
+        metavar="N",
+        help="Input tokens in one batch.",
+    ),
+)
+
+_retry_options = gathered(
+    RetryPolicy,
+    "retry_policy",
+    click.option(
+        "--max-attempts",
+        type=_COUNT,
+        default=_RETRIES.max_attempts,
+        show_default=True,
+        metavar="N",
+        help="Paid requests of an item that did not end ok.",
+    ),
+    click.option(
+        "--max-rounds",
+        type=_COUNT,
+        default=_RETRIES.max_rounds,
+        show_default=True,
+        metavar="N",
+        help="Passes over the items, the first included.",
+    ),
+    click.option(
+        "--retry-delay",
+        "delay_s",
+        type=_SECONDS,
+        default=_RETRIES.delay_s,
+        show_default=True,
+        metavar="S",
+        help="Seconds before the second pass; doubled for each further one.",
+    ),
+)
+
+_timing_options = gathered(
+    TimingPolicy,
+    "timing",
+    click.option(
+        "--poll-interval",
+        "poll_s",
+        type=_SOME_SECONDS,
+        default=_TIMING.poll_s,
+        show_default=True,
+        metavar="S",
+        help="How often the provider is asked.",
+    ),
+    click.option(
+        "--settle-seconds",
+        "settle_s",
+        type=_SECONDS,
+        default=_TIMING.settle_s,
+        show_default=True,
+        metavar="S",
+        help="How long a batch of unknown fate is looked for before it is sent again.",
+    ),
+    click.option(
+        "--lease-seconds",
+        "lease_s",
+        type=_SOME_SECONDS,
+        default=_TIMING.lease_s,
+        show_default=True,
+        metavar="S",
+        help="How long a silent process keeps the run.",
+    ),
+)
+
+
+def policy_options(command: Option) -> Option:
+    """Offer how large chunks become, how often items are sent, and the clockwork."""
+    return _chunk_options(_retry_options(_timing_options(command)))

@@ -1,0 +1,104 @@
+"""Starting a batch run."""
+
+import click
+
+from batchor_core.cli.driving import drive, interruptible, send, wait_command
+from batchor_core.cli.exits import Exit
+from batchor_core.cli.job_options import (
+    Input,
+    Model,
+    Output,
+    Prompts,
+    input_options,
+    model_options,
+    output_options,
+    policy_options,
+    prompt_options,
+)
+from batchor_core.cli.options import Place, json_option, place_options, timeout_option
+from batchor_core.cli.output import show_run
+from batchor_core.ids import new_run_id
+from batchor_core.job import BatchJob, OnUnresolved
+from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
+
+
+@click.command()
+@input_options
+@prompt_options
+@model_options
+@output_options
+@click.option(
+    "--run-id",
+    metavar="ID",
+    help="Name of the batch run; given again, the command continues it.  [default: a new one]",
+)
+@click.option("--wait", is_flag=True, help="Drive it until it is finished, with a progress bar.")
+@timeout_option
+@policy_options
+@click.option(
+    "--on-unresolved",
+    type=click.Choice(["wait", "resubmit", "fail"]),
+    default="wait",
+    show_default=True,
+    help="What becomes of a batch whose existence cannot be settled.",
+)
+@place_options
+@json_option
+def start(
+    *,
+    rows: Input,
+    prompts: Prompts,
+    model: Model,
+    output: Output,
+    run_id: str | None,
+    wait: bool,
+    timeout_s: float | None,
+    chunk_policy: ChunkPolicy,
+    retry_policy: RetryPolicy,
+    timing: TimingPolicy,
+    on_unresolved: OnUnresolved,
+    place: Place,
+    as_json: bool,
+) -> Exit:
+    r"""Send the rows of a file to a model.
+
+    Reads the file to its end first: nothing is sent if any row of it is unusable. Then sends
+    what fits and ends; 'batchor wait' does the rest, at any time. With --wait it does both.
+
+    \b
+    Exit status: 0 all items ok (or still going, without --wait), 1 error, 2 usage,
+    3 finished with failed items, 4 paused, 5 cancelled, 6 timed out, 130 interrupted.
+
+    \b
+    Example:
+      batchor start --input tickets.csv --id-field id --model gpt-4.1-mini \
+        --prompt-template "Summarise: {text}" --keep category --run-id tickets --wait
+    """
+    if timeout_s is not None and not wait:
+        raise click.UsageError("Give --wait with --timeout.")
+    source = rows.open()
+    job = BatchJob(
+        items=source,
+        provider_config=model.config(),
+        keep=rows.kept_types(source),
+        chunk_policy=chunk_policy,
+        retry_policy=retry_policy,
+        timing=timing,
+        on_unresolved=on_unresolved,
+        **prompts.job_fields(source),
+        **output.job_fields(),
+    )
+    # Named here, so that a run that is interrupted while it reads its input can be continued.
+    run_id = run_id or new_run_id()
+    with place.open(create=True) as runner:
+        with interruptible(_go_on(run_id, place)):
+            run = runner.open(job, run_id=run_id)
+            ended = drive(run, timeout_s) if wait else send(run)
+        show_run(runner.store, run_id, as_json=as_json)
+        if not run.is_finished and not wait:
+            click.echo(f"Wait for it with: {wait_command(run_id, place)}", err=True)
+    return ended
+
+
+def _go_on(run_id: str, place: Place) -> str:
+    return f"{wait_command(run_id, place)} (or this command again, with --run-id {run_id})"

@@ -1,0 +1,67 @@
+"""From Dagster's resources to a runner: who reaches which provider with which key."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dagster import DagsterRun
+
+from batchor_core import BatchRunner, ConfigurationError, OpenAIProviderConfig
+from batchor_core.providers.openai.adapter import OpenAIProvider
+from batchor_dagster.resources import BatchorResource, OpenAIBatchResource
+
+BATCHOR_RESOURCE = "batchor"
+"""Resource key of the ``BatchorResource``."""
+
+
+@contextmanager
+def open_runner(resources: Any, location: str | None) -> Iterator[BatchRunner]:
+    """Give a runner over a context's resources, closed after the block.
+
+    Args:
+        resources: ``context.resources`` of a step, an op or a sensor.
+        location: Name of the code location.
+    """
+
+    def connect(config: OpenAIProviderConfig) -> OpenAIProvider:
+        account = provider_resource(resources, config.credentials or "")
+        return OpenAIProvider(account.with_key(config))
+
+    batchor = batchor_resource(resources)
+    with batchor.runner(location, connect) as runner:
+        yield runner
+
+
+def batchor_resource(resources: Any) -> BatchorResource:
+    """Return the ``BatchorResource``.
+
+    Raises:
+        ConfigurationError: The resource key holds something else.
+    """
+    found = getattr(resources, BATCHOR_RESOURCE)
+    if not isinstance(found, BatchorResource):
+        raise ConfigurationError(
+            f"resource {BATCHOR_RESOURCE!r} is a {type(found).__name__}: give a BatchorResource"
+        )
+    return found
+
+
+def provider_resource(resources: Any, key: str) -> OpenAIBatchResource:
+    """Return a provider's resource.
+
+    Raises:
+        ConfigurationError: There is none under this key.
+    """
+    found = getattr(resources, key, None)
+    if not isinstance(found, OpenAIBatchResource):
+        raise ConfigurationError(
+            f"resource {key!r} is {type(found).__name__}: give an OpenAIBatchResource under this "
+            "key"
+        )
+    return found
+
+
+def location_of(run: DagsterRun) -> str | None:
+    """Return the name of the code location that a Dagster run belongs to, where it has one."""
+    origin = run.remote_job_origin
+    return origin.location_name if origin is not None else None

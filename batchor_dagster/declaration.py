@@ -1,0 +1,113 @@
+"""What a batch asset declares: read by its step, by the sensors and by the advance job."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import dagster as dg
+from pydantic import BaseModel
+
+from batchor_core import (
+    ArtifactPolicy,
+    BatchJob,
+    ChunkPolicy,
+    ConfigurationError,
+    OpenAIProviderConfig,
+    RetryPolicy,
+    TimingPolicy,
+)
+from batchor_core.job import Items, PromptBuilder
+
+DECLARATION_METADATA = "batchor/declaration"
+"""Metadata key of an asset's definition under which its declaration is found. Never stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchAssetDeclaration:
+    """The recipe of one batch asset, without its rows and without credentials.
+
+    Attributes:
+        key: The asset.
+        provider: Resource key of the provider's resource.
+        model: As ``gpt-4.1-mini``.
+        output: The output model; None for text.
+        max_failure_rate: Share of failed rows (0 to 1) up to which a partition materialises.
+        cancel_on_termination: Whether a terminated backfill, hold or request cancels the provider
+            batches that nobody else waits for.
+        wait: Whether the request itself waits for the answers (blocking mode).
+        io_type: What the IO manager is given: ``lazy`` frames, or ``eager`` ones.
+    """
+
+    key: dg.AssetKey
+    provider: str
+    model: str
+    output: type[BaseModel] | None = None
+    prompt_template: str | None = None
+    build_prompt: PromptBuilder | None = None
+    system_prompt: str | None = None
+    schema_name: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    max_output_tokens: int | None = None
+    keep: Mapping[str, Any] = field(default_factory=dict)
+    id_column: str | None = None
+    chunks: ChunkPolicy = field(default_factory=ChunkPolicy)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    artifacts: ArtifactPolicy = field(default_factory=ArtifactPolicy)
+    on_unresolved: Literal["wait", "resubmit", "fail"] = "wait"
+    max_failure_rate: float = 1.0
+    cancel_on_termination: bool = True
+    wait: bool = False
+    io_type: Literal["lazy", "eager"] = "lazy"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_failure_rate <= 1:
+            raise ConfigurationError(
+                f"max_failure_rate of {self.name!r} is {self.max_failure_rate}: give a share from "
+                "0 to 1"
+            )
+
+    @property
+    def name(self) -> str:
+        """The asset key as text, ``a/b``; stored in tags and identities."""
+        return self.key.to_user_string()
+
+    def job(
+        self, items: Items, provider_config: OpenAIProviderConfig, timing: TimingPolicy
+    ) -> BatchJob:
+        """Return the core's recipe for some rows."""
+        return BatchJob(
+            items=items,
+            provider_config=provider_config,
+            build_prompt=self.build_prompt,
+            prompt_template=self.prompt_template,
+            system_prompt=self.system_prompt,
+            structured_output=self.output,
+            schema_name=self.schema_name,
+            keep=self.keep,
+            id_column=self.id_column,
+            chunk_policy=self.chunks,
+            retry_policy=self.retries,
+            artifact_policy=self.artifacts,
+            on_unresolved=self.on_unresolved,
+            timing=timing,
+        )
+
+
+class DeclarationHolder:
+    """Carries a declaration in an asset's metadata; Dagster keeps only values it can serialise."""
+
+    def __init__(self, declaration: BatchAssetDeclaration) -> None:
+        self.declaration = declaration
+
+
+def declarations_of(assets: Iterable[object]) -> dict[str, BatchAssetDeclaration]:
+    """Return the declarations of the batch assets among some definitions, by asset name."""
+    found = {}
+    for definition in assets:
+        if not isinstance(definition, dg.AssetsDefinition):
+            continue
+        for metadata in definition.metadata_by_key.values():
+            holder = metadata.get(DECLARATION_METADATA)
+            if isinstance(holder, DeclarationHolder):
+                found[holder.declaration.name] = holder.declaration
+    return found

@@ -1,0 +1,35 @@
+"""Everything that batch assets need, as one ``Definitions``."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from batchor_dagster.connections import BATCHOR_RESOURCE
+from batchor_dagster.sensor_builder import build_batch_sensors
+
+
+def batchor_definitions(
+    assets: Iterable[Any],
+    *,
+    resources: Mapping[str, Any],
+    minimum_interval_seconds: int = 30,
+) -> dg.Definitions:
+    """Bundle batch assets with the sensors and the job that drive them.
+
+    Args:
+        assets: The batch assets of the code location, and any others.
+        resources: At least ``batchor`` (a ``BatchorResource``) and the providers' resources.
+        minimum_interval_seconds: Seconds between two ticks of the sensors.
+
+    Raises:
+        ValueError: There is no resource ``batchor``.
+    """
+    if BATCHOR_RESOURCE not in resources:
+        raise ValueError(f"resources lack {BATCHOR_RESOURCE!r}: give a BatchorResource")
+    all_assets = list(assets)
+    return dg.Definitions(
+        assets=all_assets,
+        sensors=build_batch_sensors(all_assets, minimum_interval_seconds=minimum_interval_seconds),
+        resources=resources,
+    )

@@ -1,0 +1,202 @@
+"""Serving waiters: which Dagster runs materialise what, and when a wish is over.
+
+Everything here is decided from stored records and from Dagster's own run records, so that a tick
+that dies in the middle is repeated by the next.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from batchor_core import RunControlState
+from batchor_core.errors import StaleTransitionError
+from batchor_core.model.records import RunRecord, Waiter
+from batchor_core.model.states import WaiterState
+from batchor_core.store.protocol import Store
+from batchor_dagster.constants import (
+    TAG_ASSET,
+    TAG_BACKFILL,
+    TAG_BATCH_RUN,
+    TAG_KIND,
+    TAG_RUN_KEY,
+    TAG_SEGMENT,
+    TAG_WAITER,
+    RunKind,
+)
+from batchor_dagster.waiters import (
+    MAX_ATTEMPTS,
+    Request,
+    Segment,
+    SegmentState,
+    segments_of,
+    with_segment,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """An open waiter with what decides about it.
+
+    Attributes:
+        request: Its payload.
+        run: The batch run that it waits for.
+        dagster_run: The request's Dagster run; None if its record is gone.
+    """
+
+    waiter: Waiter
+    request: Request
+    run: RunRecord
+    dagster_run: dg.DagsterRun | None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its results can be handed over by another Dagster run."""
+        if not self.run.state.is_terminal:
+            return False
+        return not (self.request.in_step and self.dagster_run and not self.dagster_run.is_finished)
+
+
+def load_wishes(store: Store, instance: dg.DagsterInstance, namespace: str) -> list[Wish]:
+    """Return the open waiters of a namespace, oldest first, in a handful of queries."""
+    waiters = store.list_waiters(namespace=namespace, states=[WaiterState.OPEN])
+    requests = [Request.of_waiter(waiter) for waiter in waiters]
+    records = {run_id: store.get_run(run_id) for run_id in {w.run_id for w in waiters}}
+    runs = _dagster_runs(instance, [request.dagster_run for request in requests])
+    return [
+        Wish(
+            waiter=waiter,
+            request=request,
+            run=records[waiter.run_id],
+            dagster_run=runs.get(request.dagster_run),
+        )
+        for waiter, request in zip(waiters, requests, strict=True)
+    ]
+
+
+def end_wish(store: Store, wish: Wish, reason: str) -> bool:
+    """End a wish that nobody has any more; a batch run that nobody wants is cancelled.
+
+    Returns:
+        Whether the batch run is to be cancelled.
+    """
+    store.end_waiter(wish.waiter.waiter_id, WaiterState.CANCELLED, reason)
+    still = store.list_waiters(run_id=wish.run.run_id, states=[WaiterState.OPEN])
+    if still or not wish.request.cancel_on_termination:
+        return False
+    store.set_control(wish.run.run_id, RunControlState.CANCEL, reason)
+    return True
+
+
+def serve(
+    store: Store, instance: dg.DagsterInstance, wish: Wish, others: Sequence[Wish]
+) -> Iterator[dg.RunRequest]:
+    """Yield the Dagster runs that a ready wish needs now; end the wish once all have ended.
+
+    Args:
+        store: The control plane.
+        instance: Where Dagster runs are looked up.
+        wish: A ready one.
+        others: All open wishes: what they will materialise too is left to the last of them.
+    """
+    waiter = wish.waiter
+    settled = []
+    for segment in segments_of(waiter):
+        current = _settled(instance, waiter, segment)
+        if current != segment:
+            waiter = _store(store, waiter, current)
+        if (
+            current.state is SegmentState.OPEN
+            and _find_run(instance, current.run_key(waiter)) is None
+        ):
+            yield _run_request(wish, current, _selection(wish, others))
+        settled.append(current)
+    _end_if_settled(store, waiter, settled)
+
+
+def _settled(instance: dg.DagsterInstance, waiter: Waiter, segment: Segment) -> Segment:
+    """Return the segment as its Dagster run says that it is now."""
+    if segment.state is not SegmentState.OPEN:
+        return segment
+    run = _find_run(instance, segment.run_key(waiter))
+    if run is None or not run.is_finished:
+        return segment
+    if run.status is dg.DagsterRunStatus.SUCCESS:
+        return dataclasses.replace(segment, state=SegmentState.MATERIALISED)
+    if run.status is dg.DagsterRunStatus.CANCELED:
+        return dataclasses.replace(segment, state=SegmentState.CANCELLED, reason="terminated")
+    if segment.attempt + 1 >= MAX_ATTEMPTS:
+        reason = f"its Dagster run failed {MAX_ATTEMPTS} times"
+        return dataclasses.replace(segment, state=SegmentState.FAILED, reason=reason)
+    return dataclasses.replace(segment, attempt=segment.attempt + 1)
+
+
+def _store(store: Store, waiter: Waiter, segment: Segment) -> Waiter:
+    try:
+        return store.update_waiter(waiter, progress=with_segment(waiter, segment))
+    except StaleTransitionError:  # a verdict was stored meanwhile: the next tick sees it
+        return store.get_waiter(waiter.waiter_id)
+
+
+def _end_if_settled(store: Store, waiter: Waiter, segments: Sequence[Segment]) -> None:
+    states = {segment.state for segment in segments}
+    if SegmentState.OPEN in states:
+        return
+    reasons = [segment.reason for segment in segments if segment.reason]
+    if SegmentState.FAILED in states:
+        end = WaiterState.FAILED
+    elif SegmentState.CANCELLED in states:
+        end = WaiterState.CANCELLED
+    else:
+        end = WaiterState.SERVED
+    store.end_waiter(waiter.waiter_id, end, reasons[0] if reasons else None)
+
+
+def _selection(wish: Wish, others: Iterable[Wish]) -> list[dg.AssetKey]:
+    """Return what the run materialises: shared descendants go with the last that waits."""
+    theirs: set[str] = set()
+    for other in others:
+        if (
+            other.waiter.waiter_id != wish.waiter.waiter_id
+            and other.request.root_run == wish.request.root_run
+            and other.waiter.partitions == wish.waiter.partitions
+        ):
+            theirs.update(other.request.selection)
+    asset = wish.waiter.asset
+    names = [n for n in wish.request.selection if n == asset or n not in theirs]
+    return [dg.AssetKey.from_user_string(name) for name in names]
+
+
+def _run_request(wish: Wish, segment: Segment, selection: list[dg.AssetKey]) -> dg.RunRequest:
+    tags = {
+        TAG_BATCH_RUN: wish.run.run_id,
+        TAG_ASSET: wish.waiter.asset,
+        TAG_KIND: RunKind.MATERIALISE.value,
+        TAG_WAITER: wish.waiter.waiter_id,
+        TAG_SEGMENT: str(segment.index),
+    }
+    if wish.request.backfill:
+        tags[TAG_BACKFILL] = wish.request.backfill
+    return dg.RunRequest(
+        run_key=segment.run_key(wish.waiter),
+        partition_key=segment.partitions[0] if segment.partitions else None,
+        asset_selection=selection,
+        tags=tags,
+    )
+
+
+def _find_run(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:
+    """Return the newest Dagster run of a key; a re-execution carries the key of the first."""
+    runs = instance.get_runs(dg.RunsFilter(tags={TAG_RUN_KEY: run_key}), limit=1)
+    return runs[0] if runs else None
+
+
+def _dagster_runs(
+    instance: dg.DagsterInstance, run_ids: Sequence[str], page: int = 500
+) -> Mapping[str, dg.DagsterRun]:
+    found: dict[str, dg.DagsterRun] = {}
+    for start in range(0, len(run_ids), page):
+        runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids[start : start + page])))
+        found.update((run.run_id, run) for run in runs)
+    return found

@@ -1,0 +1,98 @@
+"""What one execution of a batch asset's step works with."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import dagster as dg
+
+from batchor_core import BatchorError, BatchRunner, ConfigurationError, OpenAIProviderConfig
+from batchor_core.job import Items
+from batchor_core.model.records import Identity
+from batchor_dagster.connections import batchor_resource, location_of, provider_resource
+from batchor_dagster.declaration import BatchAssetDeclaration
+from batchor_dagster.resources import BatchorResource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step, its declaration and its runner.
+
+    Attributes:
+        context: Of the step.
+        read_items: Calls the user's function; only requests do.
+    """
+
+    context: dg.AssetExecutionContext
+    declaration: BatchAssetDeclaration
+    runner: BatchRunner
+    read_items: Callable[[], Items]
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The step's partition keys; empty for an unpartitioned asset."""
+        return tuple(self.context.partition_keys) if self.context.has_partition_key else ()
+
+    @property
+    def identities(self) -> list[Identity]:
+        """What a batch run for this step stands for."""
+        return [
+            Identity(
+                namespace=self.runner.namespace, asset=self.declaration.name, partition=partition
+            )
+            for partition in self.partitions or ("",)
+        ]
+
+    @property
+    def location(self) -> str | None:
+        """Name of the code location."""
+        return location_of(self.context.run)
+
+    @property
+    def batchor(self) -> BatchorResource:
+        """The store's resource."""
+        return batchor_resource(self.context.resources)
+
+    @cached_property
+    def waiting_keys(self) -> tuple[dg.AssetKey, ...]:
+        """The asset and its descendants in the Dagster run's selection, the asset first.
+
+        The run that materialises the asset has to select them too: in the request they are
+        skipped, and a backfill never asks for them again.
+        """
+        graph = self.context.job_def.asset_layer.asset_graph
+        run = self.context.run
+        selected = set(run.asset_selection or self.context.job_def.asset_layer.selected_asset_keys)
+        found = [self.declaration.key]
+        for key in found:
+            children = sorted(graph.get(key).child_keys)
+            found += [child for child in children if child in selected and child not in found]
+        return tuple(found)
+
+    @property
+    def unpartitioned_keys(self) -> frozenset[dg.AssetKey]:
+        """Those of the waiting assets that have no partitions."""
+        graph = self.context.job_def.asset_layer.asset_graph
+        return frozenset(k for k in self.waiting_keys if graph.get(k).partitions_def is None)
+
+    def provider_config(self) -> OpenAIProviderConfig:
+        """Return the core's provider config of the declared model."""
+        account = provider_resource(self.context.resources, self.declaration.provider)
+        return account.provider_config(
+            credentials=self.declaration.provider,
+            model=self.declaration.model,
+            params=dict(self.declaration.params),
+            max_output_tokens=self.declaration.max_output_tokens,
+        )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn the core's errors into failures whose description is all that a user has to read."""
+    try:
+        yield
+    except BatchorError as exc:
+        raise dg.Failure(
+            description=str(exc), allow_retries=not isinstance(exc, ConfigurationError)
+        ) from exc

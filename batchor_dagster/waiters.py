@@ -1,0 +1,136 @@
+"""What we keep with a waiter: who asked, and how far serving it has come."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from dagster import AssetKey, DagsterRun
+
+from batchor_core.model.records import Waiter
+from batchor_dagster.constants import TAG_BACKFILL
+
+MAX_ATTEMPTS = 3
+"""Materialise runs of one segment, when they fail for another reason than their verdict."""
+
+
+class SegmentState(StrEnum):
+    """How serving one segment of a waiter ended. Stored."""
+
+    OPEN = "open"
+    MATERIALISED = "materialised"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Who asked: the payload of a waiter. Stored as JSON; fields are never renamed.
+
+    Attributes:
+        dagster_run: The request's Dagster run.
+        root_run: The first of its chain of re-executions.
+        backfill: Its backfill; None outside of one.
+        selection: The waiting asset and its descendants in the request's selection.
+        hold: The hold that stands for it; None without one.
+        in_step: Whether the request's own step delivers, so that no other run may as long as
+            it is alive.
+        cancel_on_termination: Whether its end may cancel the batch run.
+    """
+
+    dagster_run: str
+    root_run: str
+    backfill: str | None
+    selection: tuple[str, ...]
+    hold: str | None = None
+    in_step: bool = False
+    cancel_on_termination: bool = True
+
+    @classmethod
+    def of_run(
+        cls,
+        run: DagsterRun,
+        selection: tuple[AssetKey, ...],
+        *,
+        in_step: bool,
+        cancel_on_termination: bool,
+    ) -> "Request":
+        """Return the payload for a request's Dagster run."""
+        return cls(
+            dagster_run=run.run_id,
+            root_run=run.root_run_id or run.run_id,
+            backfill=run.tags.get(TAG_BACKFILL),
+            selection=tuple(key.to_user_string() for key in selection),
+            in_step=in_step,
+            cancel_on_termination=cancel_on_termination,
+        )
+
+    @classmethod
+    def of_waiter(cls, waiter: Waiter) -> "Request":
+        """Read a waiter's payload."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in waiter.payload.items() if name in known}
+        return cls(**{**values, "selection": tuple(values["selection"])})
+
+    def payload(self) -> dict[str, Any]:
+        """Return the JSON that is stored."""
+        return dataclasses.asdict(self)
+
+    @property
+    def selected_keys(self) -> list[AssetKey]:
+        """The selection as asset keys."""
+        return [AssetKey.from_user_string(name) for name in self.selection]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Contiguous partitions of a waiter that one Dagster run materialises.
+
+    Attributes:
+        index: Its number among the waiter's segments.
+        partitions: Empty for an unpartitioned asset.
+        attempt: The number of the current materialise run, from 0.
+        state: How it ended; ``open`` while it has not.
+        reason: The verdict, where it failed.
+    """
+
+    index: int
+    partitions: tuple[str, ...]
+    attempt: int = 0
+    state: SegmentState = SegmentState.OPEN
+    reason: str | None = None
+
+    def run_key(self, waiter: Waiter) -> str:
+        """Return the run key of the current attempt. A key that was used is never used again."""
+        return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}"
+
+
+def segments_of(waiter: Waiter) -> list[Segment]:
+    """Return a waiter's segments with their progress: its partitions, each on its own."""
+    stored: Mapping[str, Mapping[str, Any]] = waiter.progress.get("segments", {})
+    groups: list[tuple[str, ...]] = [(partition,) for partition in waiter.partitions] or [()]
+    return [
+        _segment(index, group, stored.get(str(index), {})) for index, group in enumerate(groups)
+    ]
+
+
+def with_segment(waiter: Waiter, segment: Segment) -> dict[str, Any]:
+    """Return the waiter's progress with one segment replaced."""
+    segments = dict(waiter.progress.get("segments", {}))
+    segments[str(segment.index)] = {
+        "attempt": segment.attempt,
+        "state": segment.state.value,
+        "reason": segment.reason,
+    }
+    return {**waiter.progress, "segments": segments}
+
+
+def _segment(index: int, partitions: tuple[str, ...], stored: Mapping[str, Any]) -> Segment:
+    return Segment(
+        index=index,
+        partitions=partitions,
+        attempt=stored.get("attempt", 0),
+        state=SegmentState(stored.get("state", SegmentState.OPEN)),
+        reason=stored.get("reason"),
+    )
