@@ -58,6 +58,7 @@ class RunRecord:
         fingerprint: Hash of the declaration and of all rows; None while ingesting.
         checkpoint: Where to go on in the source; None before the first sealed chunk.
         total_items: Items sealed so far.
+        predecessor: The run that this one supersedes: nothing is sent before that is terminal.
     """
 
     run_id: str
@@ -77,6 +78,7 @@ class RunRecord:
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    predecessor: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,7 @@ class NewRun:
     account: str
     scope: str
     declaration_digest: str
+    predecessor: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +185,8 @@ class SubmissionRecord(NewSubmission):
         usage: What the provider counted, summed over the outcomes.
         quarantined: Result lines that could not be matched to an item, or not be read.
         void_reason: Why no batch came of it.
+        voided_at: When it was given up.
+        sweep_at: When a late twin of it is looked for next; None: none can come any more.
     """
 
     state: SubmissionState
@@ -210,6 +215,8 @@ class SubmissionRecord(NewSubmission):
     usage: Usage
     quarantined: int
     void_reason: str | None
+    voided_at: datetime | None
+    sweep_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)

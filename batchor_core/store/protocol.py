@@ -298,11 +298,34 @@ class Store(Protocol):
         ...
 
     def void(
-        self, lease: Lease, submission_id: str, *, reason: str, not_before: datetime | None
+        self,
+        lease: Lease,
+        submission_id: str,
+        *,
+        reason: str,
+        not_before: datetime | None,
+        sweep_at: datetime | None = None,
     ) -> ChunkRecord:
         """Give a submission up: to ``void``, its chunk back to ``ready``, not before the instant.
 
-        Allowed from ``intended`` and ``ended``. Returns the chunk, its ``refusals`` counted up.
+        Allowed from ``intended`` and ``ended``. ``sweep_at`` is when a late twin is looked for
+        first; None where certainly none can come. Returns the chunk, its ``refusals`` counted up.
+        """
+        ...
+
+    def due_sweeps(self, namespace: str, now: datetime, limit: int) -> list[SubmissionRecord]:
+        """Return void submissions whose late twins are to be looked for, oldest first.
+
+        Over all runs of the namespace, closed ones too.
+        """
+        ...
+
+    def note_sweep(
+        self, submission_id: str, *, next_at: datetime | None, twins: Sequence[str] = ()
+    ) -> None:
+        """Record a look for late twins: when the next is due, and the batches that it found.
+
+        Needs no lease.
         """
         ...
 

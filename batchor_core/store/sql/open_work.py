@@ -33,7 +33,7 @@ class OpenWorkQueries(Aggregate):
 
     def all_open_work(self, namespace: str) -> list[OpenWork]:
         """See ``Store.all_open_work``."""
-        claimed = select(members.c.run_id).where(members.c.is_open).distinct()
+        claimed = select(members.c.run_id).distinct()  # a spooled run has no members yet
         with self._read() as tx:
             return _open_work(
                 tx,

@@ -18,6 +18,7 @@ from batchor_core.store.sql.polls import Polls
 from batchor_core.store.sql.runs import Runs
 from batchor_core.store.sql.scopes import Scopes
 from batchor_core.store.sql.submissions import Submissions
+from batchor_core.store.sql.sweeps import Sweeps
 from batchor_core.store.sql.waiters import Waiters
 
 
@@ -29,6 +30,7 @@ class SqlStore(
     Chunks,
     Submissions,
     Polls,
+    Sweeps,
     Scopes,
     Members,
     Claims,

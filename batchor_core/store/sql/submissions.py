@@ -165,11 +165,25 @@ class Submissions(Aggregate):
             )
 
     def void(
-        self, lease: Lease, submission_id: str, *, reason: str, not_before: datetime | None
+        self,
+        lease: Lease,
+        submission_id: str,
+        *,
+        reason: str,
+        not_before: datetime | None,
+        sweep_at: datetime | None = None,
     ) -> ChunkRecord:
         """See ``Store.void``."""
         with self._fenced(lease) as tx:
-            submission = _move(tx, lease, submission_id, SubmissionState.VOID, void_reason=reason)
+            submission = _move(
+                tx,
+                lease,
+                submission_id,
+                SubmissionState.VOID,
+                void_reason=reason,
+                voided_at=tx.now,
+                sweep_at=sweep_at,
+            )
             chunk = move_chunk(
                 tx,
                 lease.run_id,

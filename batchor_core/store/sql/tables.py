@@ -65,6 +65,7 @@ runs = Table(
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("finished_at", Instant),
+    Column("predecessor", Text),
     Index(None, "namespace", "state", "ordinal"),  # list_runs
     sqlite_autoincrement=True,
 )
@@ -146,10 +147,13 @@ submissions = Table(
     Column("cost_usd", Double),
     Column("quarantined", BigInteger, nullable=False),
     Column("void_reason", FreeText),
+    Column("voided_at", Instant),
+    Column("sweep_at", Instant),
     ForeignKeyConstraint(["run_id", "chunk_seq"], ["batchor_chunks.run_id", "batchor_chunks.seq"]),
     Index(None, "run_id", "state", "ordinal"),  # list_submissions, counts, usage
     Index(None, "scope", "state"),  # the room in a scope
     Index(None, "account", "state", "next_poll_at"),  # due_polls
+    Index(None, "sweep_at"),  # due_sweeps
     Index(  # the last line of defence against paying twice: one live submission per chunk
         "uq_batchor_submissions_live_chunk",
         "run_id",

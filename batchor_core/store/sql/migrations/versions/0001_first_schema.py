@@ -43,6 +43,7 @@ def _create_runs() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("finished_at", sa.BigInteger()),
+        sa.Column("predecessor", sa.Text()),
         sa.PrimaryKeyConstraint("ordinal", name=op.f("pk_batchor_runs")),
         sa.UniqueConstraint("run_id", name=op.f("uq_batchor_runs_run_id")),
         sqlite_autoincrement=True,
@@ -235,6 +236,8 @@ def _create_submissions() -> None:
         sa.Column("cost_usd", sa.Double()),
         sa.Column("quarantined", sa.BigInteger(), nullable=False),
         sa.Column("void_reason", sa.Text()),
+        sa.Column("voided_at", sa.BigInteger()),
+        sa.Column("sweep_at", sa.BigInteger()),
         sa.ForeignKeyConstraint(
             ["run_id", "chunk_seq"],
             ["batchor_chunks.run_id", "batchor_chunks.seq"],
@@ -248,6 +251,11 @@ def _create_submissions() -> None:
         op.f("ix_batchor_submissions_account_state_next_poll_at"),
         "batchor_submissions",
         ["account", "state", "next_poll_at"],
+    )
+    op.create_index(
+        op.f("ix_batchor_submissions_sweep_at"),
+        "batchor_submissions",
+        ["sweep_at"],
     )
     op.create_index(
         op.f("ix_batchor_submissions_run_id_state_ordinal"),
