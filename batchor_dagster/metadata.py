@@ -128,7 +128,7 @@ def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
         c.META_PROVIDER_BATCHES: dg.MetadataValue.json(run.provider_batch_ids()),
     }
     if summary.cost_usd is not None:
-        metadata[c.META_COST_USD] = summary.cost_usd
+        metadata[c.META_COST_USD] = _dollars(summary.cost_usd)
     return metadata
 
 
@@ -160,10 +160,13 @@ def table_schema(schema: pa.Schema) -> dg.TableSchema:
 def _cost_metadata(totals: PartitionTotals, price: Price | None) -> dict[str, Any]:
     if price is None or totals.has_unknown_cost:
         return {}
-    return {
-        c.META_COST_USD: totals.cost_usd,
-        c.META_SAVING_USD: totals.cost_usd * (price.realtime_factor - 1),
-    }
+    saving_usd = totals.cost_usd * (price.realtime_factor - 1)
+    return {c.META_COST_USD: _dollars(totals.cost_usd), c.META_SAVING_USD: _dollars(saving_usd)}
+
+
+def _dollars(amount: float) -> float:
+    """Return an amount as people read it: to a millionth of a cent, without binary dust."""
+    return round(amount, 8)
 
 
 def _status(summary: RunSummary) -> str:

@@ -11,12 +11,12 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
-from demo_dagster import Backfill, DagsterClient, DagsterRefusalError
+from demo_dagster import AssetProgress, Backfill, DagsterClient, DagsterRefusalError
 from demo_services import Service, ServiceError, dagster_dev, free_port, simulator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +29,6 @@ BATCH_SECONDS = 20.0
 
 TIMEOUT_S = 600.0
 _FINISHED_BATCHES = frozenset({"completed", "failed", "expired", "cancelled"})
-_SHOWN_COLUMNS = ("item_id", "category", "urgency", "sentiment", "wants_refund", "summary")
 
 
 class DemoError(Exception):
@@ -41,14 +40,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__.splitlines()[0])
     parser.add_argument("--serve", action="store_true", help="leave Dagster's UI up at the end")
     arguments = parser.parse_args()
+    # However it is told to stop, children are ended; SIGINT is ignored in a shell's background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda got, _: sys.exit(128 + got))  # so that children are ended
+        signal.signal(number, lambda got, _: sys.exit(128 + got))
     try:
         _run(serve=arguments.serve)
     except KeyboardInterrupt:
         print("\nStopped.")
         return 130
-    except (DemoError, DagsterRefusalError, ServiceError) as error:
+    except (DemoError, DagsterRefusalError, ServiceError, OSError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
     return 0
@@ -101,16 +102,17 @@ def _backfill(client: DagsterClient, dagster: Service, provider_url: str) -> Non
     """Launch a backfill of everything and follow it to its end."""
     partitions = client.partition_keys(BATCH_ASSET)
     backfill_id = client.launch_backfill(ASSETS, partitions)
-    print(f"Backfill {backfill_id}: {', '.join(ASSETS)}; {len(partitions)} days")
-    print(f"  {client.url}/runs/b/{backfill_id}\n  (Dagster looks at backfills every 30 s)\n")
+    print(f"Backfill {backfill_id} of {len(partitions)} days: {client.url}/runs/b/{backfill_id}")
+    print("Materialised of all, +in progress, !failed. Dagster looks at backfills every 30 s.\n")
+    print(_table_line("time", "backfill", ASSETS, "provider batches", "Dagster runs"))
     started, shown = time.monotonic(), ""
     while True:
         backfill = client.backfill(backfill_id)
         elapsed_s = time.monotonic() - started
-        line = _progress_line(backfill, provider_url)
-        if line != shown:
-            print(f"{elapsed_s:5.0f} s  {line}", flush=True)
-            shown = line
+        state = _state_line("", backfill, provider_url)
+        if state != shown:
+            print(_state_line(f"{elapsed_s:.0f} s", backfill, provider_url), flush=True)
+            shown = state
         if not backfill.is_open:
             break
         if elapsed_s > TIMEOUT_S:
@@ -118,24 +120,43 @@ def _backfill(client: DagsterClient, dagster: Service, provider_url: str) -> Non
         dagster.check()
         time.sleep(2)
     if backfill.status != "COMPLETED_SUCCESS":
-        raise DemoError(f"the backfill ended as {backfill.status}: {backfill.error or 'see above'}")
+        reasons = [backfill.error] if backfill.error else client.failures(backfill_id)
+        raise DemoError("\n  ".join([f"the backfill ended as {backfill.status}", *reasons]))
 
 
-def _progress_line(backfill: Backfill, provider_url: str) -> str:
-    assets = []
-    for name, progress in backfill.assets.items():
-        text = f"{name} {progress.materialised}/{progress.targeted}"
-        notes = [f"{progress.in_progress} in progress"] * bool(progress.in_progress)
-        notes += [f"{progress.failed} FAILED"] * bool(progress.failed)
-        assets.append(f"{text} ({', '.join(notes)})" if notes else text)
-    runs = ", ".join(f"{count} {status.lower()}" for status, count in sorted(backfill.runs.items()))
-    parts = [
-        backfill.status.lower().replace("_", " "),
-        " · ".join(assets) or "not looked at yet",
-        f"provider batches: {_batches(provider_url)}",
-        f"Dagster runs: {runs or 'none'}",
-    ]
-    return " | ".join(parts)
+def _state_line(elapsed: str, backfill: Backfill, provider_url: str) -> str:
+    cells = [_asset_cell(backfill.assets.get(name)) for name in ASSETS]
+    status = "in progress" if backfill.is_open else backfill.status.removeprefix("COMPLETED_")
+    return _table_line(
+        elapsed, status.lower(), cells, _batches(provider_url), _runs_text(backfill.runs)
+    )
+
+
+def _asset_cell(progress: AssetProgress | None) -> str:
+    if progress is None:
+        return "-"
+    text = f"{progress.materialised}/{progress.targeted}"
+    text += f" +{progress.in_progress}" if progress.in_progress else ""
+    return text + (f" !{progress.failed}" if progress.failed else "")
+
+
+def _runs_text(runs: Mapping[str, int]) -> str:
+    """Return how many Dagster runs there are, in a reader's words and order."""
+    words = {
+        "queued": ("NOT_STARTED", "QUEUED"),
+        "started": ("STARTING", "STARTED", "CANCELING"),
+        "done": ("SUCCESS",),
+        "FAILED": ("FAILURE", "CANCELED"),
+        "hold": ("HOLD",),
+    }
+    counts = {word: sum(runs.get(s, 0) for s in statuses) for word, statuses in words.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "none"
+
+
+def _table_line(time: str, status: str, assets: Sequence[str], batches: str, runs: str) -> str:
+    widths = [max(len(name), 8) for name in ASSETS]
+    cells = "  ".join(f"{text:<{width}}" for text, width in zip(assets, widths, strict=True))
+    return f"{time:>6}  {status:<11}  {cells}  {batches:<18}  {runs}"
 
 
 def _batches(provider_url: str) -> str:
@@ -151,37 +172,47 @@ def _batches(provider_url: str) -> str:
 
 def _show_results(client: DagsterClient) -> None:
     folder = STATE / "support_tickets" / "results"
-    frame = pl.scan_parquet(folder / BATCH_ASSET / "*.parquet")
-    print(f"\nThe answers, as Parquet (head of {BATCH_ASSET}; the answers are simulated):")
-    with pl.Config(
-        tbl_hide_dataframe_shape=True,
-        tbl_hide_column_data_types=True,
-        fmt_str_lengths=60,
-        tbl_width_chars=140,
-    ):
-        print(frame.select(_SHOWN_COLUMNS).head(8).collect())
-    totals = (
-        frame.select(
-            pl.len().alias("rows"),
-            (pl.col("batch_status") == "ok").sum().alias("ok"),
-            pl.col("batch_input_tokens").sum().alias("input"),
-            pl.col("batch_output_tokens").sum().alias("output"),
-            pl.col("batch_cost_usd").sum().alias("cost"),
-            pl.col("batch_model").drop_nulls().first().alias("model"),
-        )
-        .collect()
-        .row(0, named=True)
+    answers = pl.scan_parquet(folder / BATCH_ASSET / "*.parquet")
+    print(f"\nThe head of {BATCH_ASSET}, as it lies in Parquet (the answers are simulated):")
+    with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+        print(_readable(answers.head(8)).collect())
+    _show_cost(answers, client.metadata_sum(BATCH_ASSET, "batchor/saving_usd"))
+    print(f"\nParquet files in {folder}:")
+    for name in ASSETS:
+        paths = sorted(folder.glob(f"{name}.parquet")) + sorted(folder.glob(f"{name}/*.parquet"))
+        names = [str(path.relative_to(folder)) for path in paths]
+        shown = names if len(names) < 3 else [names[0], "…", names[-1]]
+        print(f"  {' '.join(shown)}")
+
+
+def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the columns that fit on a screen, with the names of the products only."""
+    products = (
+        pl.col("products")
+        .list.eval(pl.element().struct.field("name"))
+        .list.unique(maintain_order=True)
     )
-    saving = client.metadata_sum(BATCH_ASSET, "batchor/saving_usd")
+    return answers.select(
+        "item_id", "channel", "customer_plan", "category", "urgency", products.list.join(", ")
+    )
+
+
+def _show_cost(answers: pl.LazyFrame, saving_usd: float) -> None:
+    totals = answers.select(
+        pl.len().alias("rows"),
+        (pl.col("batch_status") == "ok").sum().alias("ok"),
+        pl.col("batch_input_tokens").sum().alias("input"),
+        pl.col("batch_output_tokens").sum().alias("output"),
+        pl.col("batch_cost_usd").sum().alias("cost_usd"),
+        pl.col("batch_model").drop_nulls().first().alias("model"),
+    )
+    row = totals.collect().row(0, named=True)
     print(
-        f"{totals['rows']} rows, {totals['ok']} answered; {totals['input']:,} input and "
-        f"{totals['output']:,} output tokens.\nAt {totals['model']}'s batch price: "
-        f"${totals['cost']:.4f}, ${saving:.4f} less than in real time. (Simulated: tokens are "
-        "estimated, nothing was billed.)"
+        f"{row['ok']} of {row['rows']} rows answered with {row['input']:,} input and "
+        f"{row['output']:,} output tokens:\n${row['cost_usd']:.4f} at the batch price of "
+        f"{row['model']}, where real time would cost ${row['cost_usd'] + saving_usd:.4f} "
+        f"(${saving_usd:.4f} saved).\nTokens are simulated too; nothing was billed."
     )
-    print(f"\nParquet files: {folder}")
-    for path in sorted(folder.rglob("*.parquet")):
-        print(f"  {path.relative_to(folder)}  {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

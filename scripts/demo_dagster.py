@@ -1,7 +1,6 @@
 """What the demo asks of Dagster, by the same GraphQL as the UI."""
 
 import json
-import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,8 @@ class Backfill:
         status: As Dagster spells it.
         error: What is wrong with the backfill itself.
         assets: By asset name.
-        runs: Number of its Dagster runs by status.
+        runs: Number of its Dagster runs by status; the one that only keeps the backfill open
+            counts as ``HOLD`` until it ends.
     """
 
     status: str
@@ -65,7 +65,7 @@ class DagsterClient:
         """
         try:
             entries = self._ask(_WORKSPACE)["workspaceOrError"]["locationEntries"]
-        except urllib.error.URLError:
+        except OSError:  # the webserver is not up yet
             return False
         locations = [entry["locationOrLoadError"] or {} for entry in entries]
         for location in locations:
@@ -100,8 +100,20 @@ class DagsterClient:
             status=node["status"],
             error=(node["error"] or {}).get("message"),
             assets={status["assetKey"]["path"][-1]: _progress(status) for status in statuses},
-            runs=Counter(run["status"] for run in node["runs"]),
+            runs=Counter(_run_status(run) for run in node["runs"]),
         )
+
+    def failures(self, backfill_id: str) -> list[str]:
+        """Return why steps of a backfill failed, a line each."""
+        node = self._ask(_FAILURES, id=backfill_id)["partitionBackfillOrError"]
+        found = []
+        for run in node.get("runs", ()):
+            for event in run["eventConnection"]["events"]:
+                if "stepKey" in event and event.get("error"):
+                    causes = [cause["message"] for cause in event["error"]["causes"]]
+                    message = " ".join((causes or [event["error"]["message"]])[-1].split())
+                    found.append(f"run {run['runId']}, step {event['stepKey']}: {message}")
+        return found
 
     def metadata_sum(self, asset: str, key: str) -> float:
         """Return the sum of a number over the newest materialisation of each partition."""
@@ -147,6 +159,11 @@ def _progress(node: Mapping[str, Any]) -> AssetProgress:
     )
 
 
+def _run_status(run: Mapping[str, Any]) -> str:
+    is_hold = {"key": "batchor/kind", "value": "hold"} in run["tags"]
+    return "HOLD" if is_hold and run["status"] == "QUEUED" else str(run["status"])
+
+
 _WORKSPACE = """
   { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError {
       ... on RepositoryLocation { name } ... on PythonError { message } } } } } }
@@ -163,13 +180,18 @@ _BACKFILL = """
   query($id: String!) { partitionBackfillOrError(backfillId: $id) {
       ... on Error { message }
       ... on PartitionBackfill {
-        status error { message } runs(limit: 1000) { status }
+        status error { message } runs(limit: 1000) { status tags { key value } }
         assetBackfillData { assetBackfillStatuses {
           ... on AssetPartitionsStatusCounts {
             assetKey { path } numPartitionsTargeted numPartitionsInProgress
             numPartitionsMaterialized numPartitionsFailed }
           ... on UnpartitionedAssetStatus {
             assetKey { path } inProgress materialized failed } } } } } }
+"""
+_FAILURES = """
+  query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill {
+      runs(limit: 1000) { runId eventConnection { events { ... on ExecutionStepFailureEvent {
+        stepKey error { message causes { message } } } } } } } } }
 """
 _MATERIALIZATIONS = """
   query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) {

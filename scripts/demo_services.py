@@ -158,6 +158,8 @@ def _group_exists(group: int) -> bool:
 _DAGSTER_YAML = """\
 telemetry:
   enabled: false
+nux:
+  enabled: false
 run_coordinator:
   module: dagster.core.run_coordinator
   class: QueuedRunCoordinator

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from batchor_core.cli.examples import write_example
 from batchor_core.cli.log_lines import warnings_on_stderr
 from batchor_core.errors import BatchorError
 
@@ -23,6 +24,11 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """Command: (where it is, its first line of help). A command's module is imported when it is used:
 the libraries behind them take most of a second, which ``--help`` need not."""
+
+_EXAMPLE = """\
+batchor start --input tickets.csv --id-field id --prompt-field text \\
+  --model gpt-4.1-mini --run-id tickets --wait
+batchor results --run-id tickets --output answers.parquet"""
 
 
 class _Commands(click.Group):
@@ -42,6 +48,9 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        write_example(_EXAMPLE, formatter)
 
     def invoke(self, ctx: click.Context) -> None:
         try:
@@ -65,13 +74,7 @@ def main(ctx: click.Context) -> None:
 
     Keys are read from the environment and from a .env file here or above; the environment wins.
     State is kept in $BATCHOR_HOME, or in your folder for application data.
-
-    \b
-    Example:
-      batchor start --input tickets.csv --id-field id --prompt-field text \\
-        --model gpt-4.1-mini --run-id tickets --wait
-      batchor results --run-id tickets --output answers.parquet
-    """  # noqa: D301 - \b is click's mark of text that is not rewrapped
+    """
     ctx.with_resource(warnings_on_stderr())
     _read_dotenv()
     # Output models are imported by name, as from ``python -m``.

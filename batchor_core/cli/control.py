@@ -3,6 +3,7 @@
 import click
 
 from batchor_core.cli.driving import wait_command
+from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.options import Place, json_option, place_options, run_id_option
 from batchor_core.cli.output import show_run
@@ -10,16 +11,14 @@ from batchor_core.model.states import RunControlState
 from batchor_core.runner import BatchRunner
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="batchor pause --run-id tickets")
 @run_id_option
 @place_options
 @json_option
 def pause(*, run_id: str, place: Place, as_json: bool) -> Exit:
-    r"""Stop sending; what is in flight is collected.
+    """Stop sending; what is in flight is collected.
 
-    \b
-    Example:
-      batchor pause --run-id tickets
+    'batchor resume' lets the run go on.
     """
     with place.open() as runner:
         _ask(runner, run_id, RunControlState.PAUSE, "paused by hand")
@@ -27,18 +26,17 @@ def pause(*, run_id: str, place: Place, as_json: bool) -> Exit:
     return Exit.OK
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="batchor resume --run-id tickets && batchor wait --run-id tickets",
+)
 @run_id_option
 @place_options
 @json_option
 def resume(*, run_id: str, place: Place, as_json: bool) -> Exit:
-    r"""Let a paused batch run go on.
+    """Let a paused batch run go on.
 
     It goes on when something drives it: a process that is at it already, or 'batchor wait'.
-
-    \b
-    Example:
-      batchor resume --run-id tickets && batchor wait --run-id tickets
     """
     with place.open() as runner:
         _ask(runner, run_id, RunControlState.RUN, None)
@@ -46,19 +44,18 @@ def resume(*, run_id: str, place: Place, as_json: bool) -> Exit:
     return Exit.OK
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="batchor cancel --run-id tickets && batchor wait --run-id tickets",
+)
 @run_id_option
 @place_options
 @json_option
 def cancel(*, run_id: str, place: Place, as_json: bool) -> Exit:
-    r"""End a batch run for good.
+    """End a batch run for good.
 
     Cancels its provider batches. What they have answered by then is paid, and collected by the
     next 'batchor wait'; all other items fail as run_cancelled.
-
-    \b
-    Example:
-      batchor cancel --run-id tickets && batchor wait --run-id tickets
     """
     with place.open() as runner:
         _ask(runner, run_id, RunControlState.CANCEL, "cancelled by hand")

@@ -1,5 +1,6 @@
 """Driving a run from the command line, and what is said when that ends early."""
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from batchor_core.cli.exits import Exit, exit_of
 from batchor_core.cli.options import Place
 from batchor_core.cli.progress import progress_of
 from batchor_core.errors import RunPausedError, WaitTimeoutError
+from batchor_core.model.states import RunState
 from batchor_core.run import Run
 
 _LONGEST_SLEEP_S = 5.0
@@ -27,7 +29,7 @@ def drive(run: Run, timeout_s: float | None) -> Exit:
     except WaitTimeoutError as stop:
         click.echo(str(stop), err=True)
         return Exit.TIMED_OUT
-    return exit_of(run.record)
+    return _ended(run)
 
 
 def send(run: Run) -> Exit:
@@ -44,7 +46,7 @@ def send(run: Run) -> Exit:
             time.sleep(min(max(left, 0.1), _LONGEST_SLEEP_S))
         elif not progress.did:
             break
-    return exit_of(run.record)
+    return _ended(run)
 
 
 @contextmanager
@@ -59,4 +61,12 @@ def interruptible(how_to_go_on: str) -> Iterator[None]:
 
 def wait_command(run_id: str, place: Place) -> str:
     """Return the command that waits for a run."""
-    return f"batchor wait --run-id {run_id}{place.flags}"
+    return f"batchor wait --run-id {shlex.quote(run_id)}{place.flags}"
+
+
+def _ended(run: Run) -> Exit:
+    """Return the exit status of a run, and say why where it was stopped for good."""
+    if run.status is RunState.FAILED:
+        reason = run.record.error_message or run.record.error_code
+        click.echo(f"Error: run {run.run_id!r} was stopped: {reason}", err=True)
+    return exit_of(run.record)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import pydantic
 
 from batchor_core.cli.options import Option, gathered
 from batchor_core.errors import SourceError
@@ -95,22 +94,24 @@ class Model:
     enqueued_token_limit: int | None
 
     def config(self) -> OpenAIProviderConfig:
-        """Return the provider's configuration."""
-        try:
-            return OpenAIProviderConfig.model_validate(
-                {
-                    "provider": self.provider,
-                    "model": self.model,
-                    "endpoint": self.endpoint,
-                    "base_url": self.base_url,
-                    "params": self.params,
-                    "enqueue_limit": OpenAIEnqueueLimitConfig(max_tokens=self.enqueued_token_limit),
-                }
-            )
-        except pydantic.ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            option = f"'--{'-'.join(map(str, first['loc'])).replace('_', '-')}'"
-            raise click.BadParameter(first["msg"], param_hint=option) from error
+        """Return the provider's configuration.
+
+        Raises:
+            ConfigurationError: A value in it cannot work.
+        """
+        params = dict(self.params)
+        return OpenAIProviderConfig.model_validate(
+            {
+                "provider": self.provider,
+                "model": self.model,
+                "endpoint": self.endpoint,
+                "base_url": self.base_url,
+                # A field of the body like any other, to whoever writes --params.
+                "max_output_tokens": params.pop("max_output_tokens", None),
+                "params": params,
+                "enqueue_limit": OpenAIEnqueueLimitConfig(max_tokens=self.enqueued_token_limit),
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +146,6 @@ def _json_object(_: click.Context, __: click.Parameter, value: str) -> Mapping[s
     if not isinstance(decoded, dict):
         raise click.BadParameter(f"{value} is no JSON object, as '{{\"temperature\": 0}}' is.")
     return decoded
-
-
-def _http_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.startswith(("http://", "https://")):
-        raise click.BadParameter(f"{value!r} does not start with http:// or https://.")
-    return value
 
 
 def _prompt_of_column(name: str) -> dict[str, Any]:
@@ -221,7 +216,6 @@ model_options = gathered(
     ),
     click.option(
         "--base-url",
-        callback=_http_url,
         metavar="URL",
         help="Another host of the same protocol.  [default: $OPENAI_BASE_URL, else OpenAI]",
     ),

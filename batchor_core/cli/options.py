@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ class Place:
         Raises:
             ConfigurationError: There is no such file.
         """
-        if self.db_path and not create and not self.db_path.exists():
+        if self.db_path and not create and not self.db_path.expanduser().exists():
             raise ConfigurationError(
                 f"no batch runs: {str(self.db_path)!r} does not exist; give the --db-path that "
                 "they were started with"
@@ -89,7 +90,8 @@ class Place:
             "--dsn": self.dsn and "...",
             "--artifacts": self.artifacts,
         }
-        return "".join(f" {option} {value}" for option, value in named.items() if value)
+        given = {option: str(value) for option, value in named.items() if value}
+        return "".join(f" {option} {shlex.quote(value)}" for option, value in given.items())
 
 
 place_options = gathered(

@@ -3,6 +3,7 @@
 import click
 from pydantic import SecretStr
 
+from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.options import Place, place_options, run_id_option
 from batchor_core.providers.openai.adapter import OpenAIProvider
@@ -11,7 +12,10 @@ from batchor_core.results.export import json_lines
 from batchor_core.run import Run
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="batchor results --run-id tickets --output answers.parquet",
+)
 @run_id_option
 @click.option(
     "--output",
@@ -20,14 +24,10 @@ from batchor_core.run import Run
 )
 @place_options
 def results(*, run_id: str, output: str | None, place: Place) -> Exit:
-    r"""Write the results of a finished batch run.
+    """Write the results of a finished batch run.
 
     One row for each row of the input, in the same order: item_id, the kept columns, the answer,
     and batch_* columns that say what became of it. Needs no key.
-
-    \b
-    Example:
-      batchor results --run-id tickets --output answers.parquet
     """
     with place.open(connect=_without_key) as runner:
         run = runner.get_run(run_id)

@@ -3,6 +3,7 @@
 import click
 
 from batchor_core.cli.driving import drive, interruptible, wait_command
+from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit, exit_of
 from batchor_core.cli.options import (
     Place,
@@ -14,7 +15,7 @@ from batchor_core.cli.options import (
 from batchor_core.cli.output import Standing, show_run, show_runs
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="batchor status --run-id tickets --json")
 @run_id_option
 @click.option(
     "--refresh",
@@ -24,15 +25,11 @@ from batchor_core.cli.output import Standing, show_run, show_runs
 @place_options
 @json_option
 def status(*, run_id: str, refresh: bool, place: Place, as_json: bool) -> Exit:
-    r"""Show where a batch run stands.
+    """Show where a batch run stands.
 
     Reads the stored state only, and needs no key, unless --refresh is given. The exit status
     tells the same: 0 ok or still going, 1 stopped for good, 3 finished with failed items,
     4 paused, 5 cancelled.
-
-    \b
-    Example:
-      batchor status --run-id tickets --json
     """
     with place.open() as runner:
         if refresh:
@@ -40,7 +37,7 @@ def status(*, run_id: str, refresh: bool, place: Place, as_json: bool) -> Exit:
         return exit_of(show_run(runner.store, run_id, as_json=as_json))
 
 
-@click.command(name="list")
+@click.command(name="list", cls=ExampleCommand, example="batchor list --limit 5")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -52,11 +49,9 @@ def status(*, run_id: str, refresh: bool, place: Place, as_json: bool) -> Exit:
 @place_options
 @json_option
 def list_(*, limit: int, place: Place, as_json: bool) -> Exit:
-    r"""List the batch runs, newest first.
+    """List the batch runs, newest first.
 
-    \b
-    Example:
-      batchor list --limit 5
+    Shows all runs of the state, those that Dagster has started included.
     """
     with place.open() as runner:
         records = runner.store.list_runs(limit=limit)
@@ -65,20 +60,16 @@ def list_(*, limit: int, place: Place, as_json: bool) -> Exit:
     return Exit.OK
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="batchor wait --run-id tickets --timeout 3600")
 @run_id_option
 @timeout_option
 @place_options
 @json_option
 def wait(*, run_id: str, timeout_s: float | None, place: Place, as_json: bool) -> Exit:
-    r"""Drive a batch run until it is finished.
+    """Drive a batch run until it is finished.
 
     Exit status: 0 all items ok, 1 error, 3 finished with failed items, 4 paused, 5 cancelled,
     6 timed out, 130 interrupted.
-
-    \b
-    Example:
-      batchor wait --run-id tickets --timeout 3600
     """
     with place.open() as runner:
         with interruptible(wait_command(run_id, place)):

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.options import gathered
 from batchor_core.simulator import FaultError, SimulatorOptions, serve
@@ -62,7 +63,13 @@ _behaviour = gathered(
 )
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example=(
+        "batchor simulate --port 8800 --batch-seconds 5 \\\n"
+        '  --fault \'{"kind": "line_error", "status": 500, "times": 3}\''
+    ),
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -80,15 +87,10 @@ _behaviour = gathered(
     help="Something that goes wrong: a kind as 'refusal', or a rule as JSON. May be repeated.",
 )
 def simulate(*, port: int, options: SimulatorOptions, faults: Sequence[Mapping[str, Any]]) -> Exit:
-    r"""Serve a simulated provider.
+    """Serve a simulated provider.
 
     Speaks the provider's own protocol on this machine, until it is interrupted. No model is
     involved: answers are made up, the same for the same request, and nothing is billed.
-
-    \b
-    Example:
-      batchor simulate --port 8800 --batch-seconds 5 \
-        --fault '{"kind": "line_error", "status": 500, "times": 3}'
     """
 
     def announce(base_url: str) -> None:

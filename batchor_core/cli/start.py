@@ -1,8 +1,11 @@
 """Starting a batch run."""
 
+import shlex
+
 import click
 
 from batchor_core.cli.driving import drive, interruptible, send, wait_command
+from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.job_options import (
     Input,
@@ -22,7 +25,13 @@ from batchor_core.job import BatchJob, OnUnresolved
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example=(
+        "batchor start --input tickets.csv --id-field id --model gpt-4.1-mini \\\n"
+        '  --prompt-template "Summarise: {text}" --keep category --run-id tickets --wait'
+    ),
+)
 @input_options
 @prompt_options
 @model_options
@@ -37,10 +46,10 @@ from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 @policy_options
 @click.option(
     "--on-unresolved",
-    type=click.Choice(["wait", "resubmit", "fail"]),
+    type=click.Choice(["wait"]),
     default="wait",
     show_default=True,
-    help="What becomes of a batch whose existence cannot be settled.",
+    help="What becomes of a batch whose existence the provider does not tell.",
 )
 @place_options
 @json_option
@@ -60,19 +69,13 @@ def start(
     place: Place,
     as_json: bool,
 ) -> Exit:
-    r"""Send the rows of a file to a model.
+    """Send the rows of a file to a model.
 
     Reads the file to its end first: nothing is sent if any row of it is unusable. Then sends
     what fits and ends; 'batchor wait' does the rest, at any time. With --wait it does both.
 
-    \b
     Exit status: 0 all items ok (or still going, without --wait), 1 error, 2 usage,
     3 finished with failed items, 4 paused, 5 cancelled, 6 timed out, 130 interrupted.
-
-    \b
-    Example:
-      batchor start --input tickets.csv --id-field id --model gpt-4.1-mini \
-        --prompt-template "Summarise: {text}" --keep category --run-id tickets --wait
     """
     if timeout_s is not None and not wait:
         raise click.UsageError("Give --wait with --timeout.")
@@ -101,4 +104,5 @@ def start(
 
 
 def _go_on(run_id: str, place: Place) -> str:
-    return f"{wait_command(run_id, place)} (or this command again, with --run-id {run_id})"
+    again = f"this command again, with --run-id {shlex.quote(run_id)}"
+    return f"{wait_command(run_id, place)} (or {again})"

@@ -1,5 +1,6 @@
 """A transparent proxy on loopback that counts the requests that go through it."""
 
+import contextlib
 import socket
 import threading
 from types import TracebackType
@@ -68,7 +69,7 @@ class CountingProxy:
             self._start(self._pass_on, client, server, True)
             self._start(self._pass_on, server, client, False)
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:  # noqa: FBT001 - one function for two directions
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
         try:
             while piece := source.recv(_PIECE_BYTES):
                 if is_request:
@@ -85,7 +86,5 @@ class CountingProxy:
 
 
 def _shut(one: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass

@@ -1,6 +1,6 @@
 """The contract suite of ``BatchProvider``: over HTTP, with the real SDK, against the simulator.
 
-Use it by subclassing ``ProviderContract`` as ``Test…`` with ``connect`` and ``odd_answers``. The
+Use it by subclassing ``ProviderContract`` as ``Test…`` with ``connect`` and ``encoder``. The
 simulator's time stands still, so that nothing here waits.
 """
 
@@ -225,7 +225,7 @@ class ProviderContract:
             with pytest.raises(ProviderError):
                 provider.find(upload_ref=upload.ref, key=KEY)
 
-    def test_get_many(self, sim: Simulator, provider: BatchProvider, requests: Path) -> None:
+    def test_get_many(self, provider: BatchProvider, requests: Path) -> None:
         """Polling would mix batches up, or take one that is not listed for lost."""
         upload = provider.upload(requests, key=KEY)
         ids = [create(provider, requests, upload.ref).batch_id for _ in range(4)]
@@ -405,9 +405,7 @@ class ProviderContract:
         provider.close()
         provider.close()
 
-    def _long_answers(
-        self, sim: Simulator, provider: BatchProvider, folder: Path
-    ) -> ProviderBatch:
+    def _long_answers(self, sim: Simulator, provider: BatchProvider, folder: Path) -> ProviderBatch:
         sim.faults(kind="duplicate_line", copies=5_000)
         batch = submit(provider, self.request_file(provider, folder, 5))
         sim.advance_time(BATCH_SECONDS)
@@ -443,9 +441,7 @@ def download(
     return provider.download_results(batch.result or {}, folder, lambda: noted.append(1))
 
 
-def read_answers(
-    provider: BatchProvider, batch: ProviderBatch, folder: Path
-) -> dict[str, Answer]:
+def read_answers(provider: BatchProvider, batch: ProviderBatch, folder: Path) -> dict[str, Answer]:
     """Download and decode an ended batch's results: answers by custom id."""
     answers: dict[str, Answer] = {}
     for part in download(provider, batch, folder / "results"):

@@ -282,7 +282,9 @@ class OpenAIProvider:
             records, after, response = self._list(after)
             breaks_off = bool(after) and (after in seen or number == pages)
             batches = [batch_of(record) for record in records]
-            yield _ListPage(batches=batches, server_time=_server_time(response), breaks_off=breaks_off)
+            yield _ListPage(
+                batches=batches, server_time=_server_time(response), breaks_off=breaks_off
+            )
             if not after or breaks_off:
                 return
             seen.add(after)

@@ -33,12 +33,17 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def prompt_of(url: str, body: Mapping[str, Any]) -> str:
-    """The text that the request asks about; instructions come first."""
+    """The text that the request asks about: the input, and instructions only where there is none.
+
+    Instructions are the same for every row, and often name every choice: answers made from them
+    would all look alike.
+    """
     if url == "/v1/chat/completions":
         return _messages_text(body.get("messages"))
-    prompt = _messages_text(body.get("input"))
     instructions = body.get("instructions")
-    return f"{instructions}\n{prompt}" if isinstance(instructions, str) else prompt
+    return _messages_text(body.get("input")) or (
+        instructions if isinstance(instructions, str) else ""
+    )
 
 
 def _messages_text(messages: Any) -> str:
