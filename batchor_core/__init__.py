@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from batchor_core.model.records import RunCounts, Usage
     from batchor_core.model.states import RunControlState, RunState
     from batchor_core.providers.openai import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
-    from batchor_core.run import ItemResult, Run, RunSummary
+    from batchor_core.results.items import ItemResult
+    from batchor_core.run import Run, RunSummary
     from batchor_core.runner import BatchRunner
     from batchor_core.sources import (
         BatchItemSource,
@@ -126,7 +127,8 @@ _EXPORTS = {
     "batchor_core.model.records": ("RunCounts", "Usage"),
     "batchor_core.model.states": ("RunControlState", "RunState"),
     "batchor_core.providers.openai": ("OpenAIEnqueueLimitConfig", "OpenAIProviderConfig"),
-    "batchor_core.run": ("ItemResult", "Run", "RunSummary"),
+    "batchor_core.results.items": ("ItemResult",),
+    "batchor_core.run": ("Run", "RunSummary"),
     "batchor_core.runner": ("BatchRunner",),
     "batchor_core.sources": (
         "BatchItemSource",

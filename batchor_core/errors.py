@@ -26,7 +26,8 @@
     │   └── StaleTransitionError           a guarded update found another state than expected
     ├── ArtifactError
     │   ├── ArtifactMissingError           a file that the store points at is gone
-    │   └── ArtifactAlteredError           a file's size or SHA-256 is not what the store recorded
+    │   ├── ArtifactAlteredError           a file's size or SHA-256 is not what the store recorded
+    │   └── ArtifactUnavailableError       the object store cannot be reached now; try again
     └── ProviderError                      a call to a provider failed; carries its ``Fault``
 
 A failed *item* is a value (an outcome), never an exception.
@@ -154,6 +155,10 @@ class ArtifactMissingError(ArtifactError):
 
 class ArtifactAlteredError(ArtifactError):
     """A file is not what the store recorded: its size or its SHA-256 differs."""
+
+
+class ArtifactUnavailableError(ArtifactError):
+    """The object store cannot be reached now; nothing is lost, and the next cycle tries again."""
 
 
 class ProviderError(BatchorError):

@@ -187,7 +187,7 @@ def load_model(path: str) -> type[BaseModel]:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as exc:  # noqa: BLE001 - importing runs the user's module, which may raise anything
+    except Exception as exc:  # importing runs the user's module, which may raise anything
         raise ModelNotImportableError(
             f"output model {path!r} cannot be imported ({type(exc).__name__}: {exc}): give it as "
             "package.module:Class, at the top level of a module on the import path"

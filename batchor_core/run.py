@@ -1,53 +1,31 @@
 """A handle on one batch run: its state, its control, its results."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchor_core.artifacts import ArtifactStore
-from batchor_core.artifacts.tables import METADATA
 from batchor_core.clock import Clock
-from batchor_core.errors import RunNotFinishedError, RunPausedError, WaitTimeoutError
+from batchor_core.errors import (
+    ArtifactMissingError,
+    RunNotFinishedError,
+    RunPausedError,
+    WaitTimeoutError,
+)
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.cycle import Attachment, Progress
 from batchor_core.executor.plan import RunPlan
 from batchor_core.model.records import ChunkRecord, RunCounts, RunRecord, Usage
 from batchor_core.model.states import RunControlState, RunState
-from batchor_core.planning.result_schema import ITEM_ID, RESULT_COLUMNS
+from batchor_core.results.items import ItemResult, read_items
 from batchor_core.store.protocol import Store
 
 _SHORTEST_SLEEP_S = 0.2
-_FIXED_COLUMNS = frozenset(field.name for field in (ITEM_ID, *RESULT_COLUMNS))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemResult:
-    """What became of one item.
-
-    Attributes:
-        item_id: The user's key.
-        status: ``ok`` or ``failed``.
-        output: The answer as an instance of the output model; None without one or if failed.
-        output_text: The answer as text: of a text run, or what a failed item answered.
-        error: ``{"code", "message"}`` of a failed item, else None.
-        attempt_count: Executed and paid requests.
-        metadata: What the item was handed in with.
-    """
-
-    item_id: str
-    status: str
-    output: Any
-    output_text: str | None
-    error: Mapping[str, str | None] | None
-    attempt_count: int
-    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +135,11 @@ class Run:
             SourceError: The source is unusable.
         """
         while self.refresh().status is RunState.INGESTING and not self.control_reason:
-            self._executor.advance(
+            progress = self._executor.advance(
                 self.run_id, self._plan, self._attachment, only=frozenset({"ingest"})
             )
+            if progress.busy:
+                self._sleep(progress, None)
         return self
 
     def wait(
@@ -175,7 +155,7 @@ class Run:
             on_progress: Called after each cycle, the last one included.
 
         Raises:
-            RunPausedError: It is paused and nothing is in flight, so waiting is pointless.
+            RunPausedError: It is paused; ``advance`` still collects what is in flight.
             WaitTimeoutError: It is not finished in time; it goes on when it is advanced again.
             RunIngestionSourceRequiredError: Its source was not read to the end and is not here.
         """
@@ -250,16 +230,8 @@ class Run:
 
     def iter_results(self) -> Iterator[ItemResult]:
         """Yield every item's result, in input order, one part of the table in memory at a time."""
-        for chunk in self._parts():
-            assert chunk.results is not None
-            with (
-                self._artifacts.local(chunk.results) as results,
-                self._artifacts.local(chunk.items) as items,
-            ):
-                table = pq.read_table(results)
-                metadata = pq.read_table(items, columns=[METADATA])[METADATA].to_pylist()
-            for row, text in zip(table.to_pylist(), metadata, strict=True):
-                yield self._item_result(row, text)
+        for part in self._parts():
+            yield from read_items(self._store, self._artifacts, part, self._plan.validator)
 
     def result_parts(self, member: int | None = None) -> Iterator[pa.Table]:
         """Yield the result table part by part, in input order.
@@ -315,26 +287,13 @@ class Run:
                 f"run {self.run_id!r} is {self.status}; results are complete once it is finished"
             )
         chunks = self._store.list_chunks(self.run_id)
-        return [c for c in chunks if c.round == 0 and c.parent_seq is None and c.results]
-
-    def _item_result(self, row: dict[str, Any], metadata: str | None) -> ItemResult:
-        is_ok = row["batch_status"] == "ok"
-        output = None
-        if is_ok and self._plan.output is not None:
-            fields = {k: v for k, v in row.items() if k not in _FIXED_COLUMNS}
-            output = self._plan.revive(fields)
-        error = None
-        if not is_ok:
-            error = {"code": row["batch_error_code"], "message": row["batch_error_message"]}
-        return ItemResult(
-            item_id=row["item_id"],
-            status=row["batch_status"],
-            output=output,
-            output_text=row.get("output_text") if is_ok else row["batch_output_text"],
-            error=error,
-            attempt_count=row["batch_attempts"],
-            metadata=msgspec.json.decode(metadata) if metadata else {},
-        )
+        parts = [c for c in chunks if c.round == 0 and c.parent_seq is None]
+        if any(part.results is None for part in parts):
+            raise ArtifactMissingError(
+                f"run {self.run_id!r} is {self.status} without a complete result table: "
+                f"{self._record.error_message}"
+            )
+        return parts
 
     def _control(self, control: RunControlState, reason: str | None) -> "Run":
         self._record = self._store.set_control(self.run_id, control, reason)

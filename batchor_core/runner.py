@@ -1,6 +1,7 @@
 """Starting and finding batch runs: the one place that joins store, artifacts, provider and job."""
 
 import hashlib
+import logging
 import os
 import socket
 import tempfile
@@ -38,12 +39,15 @@ from batchor_core.model.states import RunControlState, RunState
 from batchor_core.planning.prompts import PromptReader
 from batchor_core.planning.templates import PromptTemplate
 from batchor_core.providers.openai.adapter import OpenAIProvider
+from batchor_core.providers.openai.config import OpenAIProviderConfig
 from batchor_core.run import Run
 from batchor_core.sources.frames import FrameItemSource
 from batchor_core.sources.items import BatchItemSource
 from batchor_core.sources.protocol import ItemSource
 from batchor_core.store.protocol import Store
 from batchor_core.store.sql import PostgresStorage, SQLiteStorage
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_NAMESPACE = "default"
 
@@ -85,6 +89,7 @@ class BatchRunner:
         self._owner = owner
         self._executor = Executor(self.store, self.artifacts, self._clock, owner, probe)
         self._connect = connect
+        self._adapters: list[tuple[OpenAIProviderConfig, OpenAIProvider]] = []
         self._models: dict[str, type[BaseModel]] = {}
         self._plans: dict[str, RunPlan] = {}
 
@@ -131,7 +136,7 @@ class BatchRunner:
             FingerprintMismatchError: A run of this id exists with other input or another job.
         """
         stored = StoredJob.of(job)
-        plan = bind(stored, job.structured_output, self._connect)
+        plan = bind(stored, job.structured_output, self._adapter)
         attachment = Attachment(source=_source_of(job), prompts=_prompts_of(job))
         _check_columns(attachment)
         declaration = declaration_of(
@@ -194,8 +199,9 @@ class BatchRunner:
 
     def close(self) -> None:
         """Give back connections, and the scratch folder of an in-memory runner. Idempotent."""
-        for plan in self._plans.values():
-            plan.provider.close()
+        for _, adapter in self._adapters:
+            adapter.close()
+        self._adapters.clear()
         self._plans.clear()
         self.store.close()
         self.artifacts.close()
@@ -209,21 +215,34 @@ class BatchRunner:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _adapter(self, config: OpenAIProviderConfig) -> OpenAIProvider:
+        """Return the one adapter of all runs with this config: each holds its own connections."""
+        for known, adapter in self._adapters:
+            if known == config:
+                return adapter
+        adapter = self._connect(config)
+        self._adapters.append((config, adapter))
+        return adapter
+
     def _poll_account(self, account: str, run_id: str, until: float) -> bool:
         now = self._clock.now()
         due = self.store.due_polls(account, now, 10_000)
         if not due or self._clock.monotonic() >= until:
             return False
-        plan = self.get_run(run_id).plan
+        # Not by the run's handle: without its output model it cannot be had, but be polled.
+        stored = StoredJob.model_validate(self.store.get_run(run_id).spec)
         try:
             return poll(
                 self.store,
-                plan.provider,
+                self._adapter(stored.provider_config),
                 self._clock,
                 due,
-                poll_s=plan.job.timing.poll_s,
+                poll_s=stored.timing.poll_s,
                 deadline=until,
             )
+        except ConfigurationError as exc:
+            logger.warning("run %s: its account cannot be polled from here: %s", run_id, exc)
+            return False
         except AccountFaultError as exc:
             for poor_run in {submission.run_id for submission in due}:
                 self.store.set_control(poor_run, RunControlState.PAUSE, str(exc))
@@ -245,7 +264,7 @@ class BatchRunner:
         output = None
         if stored.output is not None:
             output = self._models.get(stored.output) or load_model(stored.output)
-        return bind(stored, output, self._connect)
+        return bind(stored, output, self._adapter)
 
     def _reattach(
         self, record: RunRecord, new: NewRun, plan: RunPlan, attachment: Attachment

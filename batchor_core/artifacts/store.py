@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from upath import UPath
-
+from batchor_core.artifacts.remote import RemoteFiles
+from batchor_core.artifacts.spool import SpoolFolder
 from batchor_core.errors import ArtifactAlteredError, ArtifactError, ArtifactMissingError
 from batchor_core.model.records import ArtifactRef
 
@@ -104,18 +104,26 @@ class ArtifactStore:
 
     Args:
         root: A local folder or any URL that fsspec understands.
-        storage_options: Passed to fsspec for a URL.
+        storage_options: Passed to fsspec for a URL, over what it finds in the environment; see
+            ``docs/artifacts.md``. They are never stored.
+
+    Raises:
+        ConfigurationError: Nothing is installed that speaks the URL's protocol.
     """
 
     def __init__(self, root: str | os.PathLike[str], **storage_options: Any) -> None:
-        self._root = UPath(root, **storage_options)
-        self._local_root = Path(self._root.path) if self._root.protocol in ("", "file") else None
-        self._spool: tempfile.TemporaryDirectory[str] | None = None
+        self._root = str(root)
+        self._local_root = _local_path(self._root)
+        self._remote: RemoteFiles | None = None
+        if self._local_root is None:
+            inherited = getattr(root, "storage_options", {})  # of a UPath
+            self._remote = RemoteFiles(self._root, {**inherited, **storage_options})
+        self._spool = SpoolFolder()
 
     @property
     def root(self) -> str:
-        """The root as it was given, for people and for the store of runs."""
-        return str(self._root)
+        """The root as it was given but for passwords and queries: fit to be shown and stored."""
+        return self._root if self._remote is None else self._remote.root
 
     @property
     def is_local(self) -> bool:
@@ -129,10 +137,8 @@ class ArtifactStore:
             ArtifactError: The folder cannot be written.
         """
         if self._local_root is None:
-            handle, name = tempfile.mkstemp(dir=self._spool_folder())
-            os.close(handle)
-            Path(name).unlink()
-            return ArtifactWriter(Path(name), path, self._upload)
+            temporary = Path(self._spool_folder()) / os.urandom(8).hex()
+            return ArtifactWriter(temporary, path, self._upload)
         target = self._local_root / path
         try:
             _make_folder(target.parent, self._local_root)
@@ -154,10 +160,9 @@ class ArtifactStore:
             self._check(path, ref)
             yield path
             return
-        with tempfile.TemporaryDirectory(dir=self._spool_folder()) as folder:
-            path = Path(folder) / Path(ref.path).name
-            self._download(ref, path)
-            self._check(path, ref)
+        with self.spool() as folder:
+            path = folder / Path(ref.path).name
+            self._fetch(ref, path)
             yield path
 
     def spool(self) -> "contextlib.AbstractContextManager[Path]":
@@ -166,22 +171,25 @@ class ArtifactStore:
 
     def delete(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._root / path).unlink()
+        if self._remote is not None:
+            self._remote.delete(path)
+            return
+        assert self._local_root is not None
+        (self._local_root / path).unlink(missing_ok=True)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder with all that is in it; one that is gone already is no error."""
-        if self._local_root is not None:
-            shutil.rmtree(self._local_root / path, ignore_errors=True)
+        if self._remote is not None:
+            self._remote.delete_folder(path)
             return
-        with contextlib.suppress(FileNotFoundError):
-            self._root.fs.rm((self._root / path).path, recursive=True)
+        assert self._local_root is not None
+        shutil.rmtree(self._local_root / path, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove what transfers left behind. Idempotent."""
-        if self._spool is not None:
-            self._spool.cleanup()
-            self._spool = None
+        """Remove what transfers left behind and let go of connections. Idempotent."""
+        self._spool.close()
+        if self._remote is not None:
+            self._remote.close()
 
     def _check(self, path: Path, ref: ArtifactRef) -> None:
         try:
@@ -215,14 +223,25 @@ class ArtifactStore:
         _sync_folder(target.parent)
 
     def _upload(self, temporary: Path, path: str) -> None:
-        self._root.fs.put_file(str(temporary), (self._root / path).path)
+        assert self._remote is not None
+        self._remote.put(temporary, path)
         temporary.unlink()
 
-    def _download(self, ref: ArtifactRef, path: Path) -> None:
+    def _fetch(self, ref: ArtifactRef, path: Path) -> None:
+        """Download and check; twice, before a cut connection is taken for an altered file."""
         try:
-            self._root.fs.get_file((self._root / ref.path).path, str(path))
+            self._download(ref, path)
+            self._check(path, ref)
+        except ArtifactAlteredError:
+            self._download(ref, path)
+            self._check(path, ref)
+
+    def _download(self, ref: ArtifactRef, path: Path) -> None:
+        assert self._remote is not None
+        try:
+            self._remote.get(ref.path, path)
         except FileNotFoundError:
-            return  # the check that follows names it
+            path.unlink(missing_ok=True)  # the check that follows names it
 
     def _spool_folder(self) -> str:
         if self._local_root is not None:
@@ -230,9 +249,7 @@ class ArtifactStore:
             folder = self._local_root / "spool"
             _make_folder(folder, self._local_root)
             return str(folder)
-        if self._spool is None:
-            self._spool = tempfile.TemporaryDirectory(prefix="batchor-spool-")
-        return self._spool.name
+        return self._spool.path
 
 
 class LocalArtifactStore(ArtifactStore):
@@ -244,6 +261,14 @@ class LocalArtifactStore(ArtifactStore):
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         super().__init__(Path(root).expanduser().absolute())
+
+
+def _local_path(root: str) -> Path | None:
+    """Return the folder that a root names; None for a URL of another place."""
+    protocol, found, path = root.partition("://")
+    if not found or protocol not in ("file", "local"):
+        return None if found or "::" in root else Path(root)
+    return Path(path)
 
 
 @contextlib.contextmanager

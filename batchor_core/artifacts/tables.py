@@ -39,7 +39,7 @@ OUTCOME_FIELDS = (
     pa.field("cost_usd", pa.float64()),
     pa.field("request_id", pa.string()),
 )
-"""``text``: the answer of a text run, or the raw text of an answer that is not usable."""
+"""``text``: the answer as the provider gave it, valid or not."""
 
 ITEMS_SCHEMA = pa.schema(ITEM_FIELDS)
 

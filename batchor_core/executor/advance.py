@@ -1,9 +1,13 @@
 """One bounded, re-runnable cycle over one run: the order of the steps, and nothing else."""
 
+import gc
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+
+import pyarrow as pa
 
 from batchor_core.artifacts import ArtifactStore
 from batchor_core.clock import Clock
@@ -134,7 +138,8 @@ class Executor:
 
     def _work(self, cycle: Cycle, only: frozenset[str] | None) -> list[str]:
         try:
-            return self._steps(cycle, only)
+            with _heap_at_rest():
+                return self._steps(cycle, only)
         except ArtifactError as exc:
             _stop(cycle, exc)
             return []
@@ -150,6 +155,7 @@ class Executor:
                 continue
             if name in _allowed(cycle.run) and step(cycle):
                 did.append(name)
+                pa.default_memory_pool().release_unused()  # Arrow keeps freed pages to itself
             cycle.keeper.keep()
         return did
 
@@ -205,6 +211,23 @@ def _allowed(run: RunRecord) -> frozenset[str]:
     if run.state is RunState.INGESTING:
         return _ALWAYS | {"ingest"}  # nothing is sent before the source is read to its end
     return _ALWAYS | {"retry", "submit", "finish"}
+
+
+@contextmanager
+def _heap_at_rest() -> Iterator[None]:
+    """Keep the garbage collector from all that exists already, for the time of the block.
+
+    Millions of short-lived objects come and go in a cycle; each full collection that they cause
+    would walk every object of the process: a quarter of a large run's CPU time.
+    """
+    if gc.get_freeze_count():  # by somebody else, who shall not find it undone
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _stop(cycle: Cycle, error: ArtifactError) -> None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.outcomes import FaultyRow, OkRow, OutcomeFile, OutcomeTotals
+from batchor_core.ids import custom_id
 from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.model.records import ChunkRecord
 from batchor_core.planning.arrow_mapper import ModelColumns
@@ -57,7 +58,8 @@ class _Complete(NamedTuple):
 
     item: int
     answer: Answer
-    place: _Place
+    offset: int
+    length: int
 
 
 class AnswerSheet:
@@ -73,10 +75,9 @@ class AnswerSheet:
     def __init__(self, cycle: Cycle, chunk: ChunkRecord, items_path: Path, path: str) -> None:
         self._plan = cycle.plan
         self._keep = cycle.keeper.keep
-        self._prefix = f"{chunk.token}-"
         table = pq.read_table(items_path, columns=["row", "attempts"])
         rows: list[int] = table["row"].to_pylist()
-        self._items = {row: item for item, row in enumerate(rows)}
+        self._items = {custom_id(chunk.token, row): item for item, row in enumerate(rows)}
         self._states = bytearray(len(rows))
         self._places: dict[int, _Place] = {}
         self._faulty: list[FaultyRow] = []
@@ -148,28 +149,19 @@ class AnswerSheet:
         complete: list[_Complete] = []
         for offset, line in _lines(part.path):
             answer = decode(part, line)
-            item = self._find(answer)
-            if answer is None or item is None:
+            item = None if answer is None else self._items.get(answer.custom_id)
+            if answer is None or item is None:  # unreadable, or not of this chunk
                 self._quarantined += 1
             elif self._states[item] == _WRITTEN:
                 continue
             elif answer.fault is not None:
                 self._remember(item, _Place(part, offset, len(line)))
             else:
-                complete.append(_Complete(item, answer, _Place(part, offset, len(line))))
+                complete.append(_Complete(item, answer, offset, len(line)))
                 if len(complete) >= _ROWS_AT_ONCE:
-                    self._take(complete)
+                    self._take(complete, part)
                     complete = []
-        self._take(complete)
-
-    def _find(self, answer: Answer | None) -> int | None:
-        """Return the item's index, or None for an id that is not of this chunk."""
-        if answer is None or not answer.custom_id.startswith(self._prefix):
-            return None
-        try:
-            return self._items.get(int(answer.custom_id[len(self._prefix) :]))
-        except ValueError:
-            return None
+        self._take(complete, part)
 
     def _remember(self, item: int, place: _Place) -> None:
         """Keep the place of an item's first faulty line, but rather of one that was paid for."""
@@ -177,7 +169,7 @@ class AnswerSheet:
             self._states[item] = _FAULTED
             self._places[item] = place
 
-    def _take(self, answers: list[_Complete]) -> None:
+    def _take(self, answers: list[_Complete], part: RawPart) -> None:
         """Write the valid ones among complete answers; of the others the places are kept."""
         valid: list[_Complete] = []
         outputs: list[BaseModel] = []
@@ -186,7 +178,7 @@ class AnswerSheet:
                 continue  # another line for this item, among these, was valid
             output = self._validated(each.answer)
             if isinstance(output, InvalidAnswer):
-                self._reject(each, output.message)
+                self._reject(each, part, output.message)
                 continue
             self._states[each.item] = _WRITTEN
             valid.append(each)
@@ -195,7 +187,7 @@ class AnswerSheet:
         if self._plan.columns is None:
             self._file.write_ok([OkRow(each.item, each.answer) for each in valid], None)
         elif valid:
-            self._write_structured(self._plan.columns, valid, outputs)
+            self._write_structured(self._plan.columns, valid, outputs, part)
         self._keep()
 
     def _validated(self, answer: Answer) -> BaseModel | InvalidAnswer | None:
@@ -207,12 +199,17 @@ class AnswerSheet:
         except Exception as exc:  # noqa: BLE001 - the user's own validators may raise anything
             return InvalidAnswer(message=f"the model's validation raised {type(exc).__name__}")
 
-    def _reject(self, answer: _Complete, message: str) -> None:
+    def _reject(self, answer: _Complete, part: RawPart, message: str) -> None:
         self._states[answer.item] = _FAULTED
-        self._remember(answer.item, answer.place._replace(fault=_invalid_fault(message)))
+        place = _Place(part, answer.offset, answer.length, _invalid_fault(message))
+        self._remember(answer.item, place)
 
     def _write_structured(
-        self, columns: ModelColumns, answers: list[_Complete], outputs: list[BaseModel]
+        self,
+        columns: ModelColumns,
+        answers: list[_Complete],
+        outputs: list[BaseModel],
+        part: RawPart,
     ) -> None:
         """Write valid answers, but for those that the columns cannot hold."""
         converted = columns.convert(outputs)
@@ -220,7 +217,7 @@ class AnswerSheet:
         rows = [OkRow(each.item, each.answer) for each in answers]
         if converted.invalid:
             for number, message in converted.invalid.items():
-                self._reject(answers[number], message)
+                self._reject(answers[number], part, message)
             kept = [number not in converted.invalid for number in range(len(answers))]
             output = output.filter(pa.array(kept))
             rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
@@ -256,14 +253,13 @@ def _invalid_fault(message: str) -> ItemFault:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    r"""Yield (offset, line without its end) of a file, split on ``\n`` only, blank ones left out.
+    r"""Yield (offset, line with its end) of a file, split on ``\n`` only, blank ones left out.
 
     Other line separators (U+2028, NEL) may stand inside JSON strings.
     """
     offset = 0
     with path.open("rb") as file:
         for line in file:  # a binary file is split on b"\n" alone
-            stripped = line.rstrip(b"\r\n")
-            if stripped.strip():
-                yield offset, stripped
+            if not line.isspace():
+                yield offset, line
             offset += len(line)

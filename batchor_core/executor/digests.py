@@ -89,7 +89,8 @@ def check_unique_ids(artifacts: ArtifactStore, chunks: Sequence[ChunkRecord]) ->
     for number in range(passes):
         low, high = number * width, min((number + 1) * width, 2**_HASH_BITS) - 1
         hashes = pl.concat([_NO_HASHES, *_hashes(artifacts, chunks, low, high)])
-        doubled = hashes.filter(hashes.is_duplicated()).unique()
+        ordered = hashes.sort()
+        doubled = ordered.filter(ordered == ordered.shift(1)).unique()
         if doubled.len():
             _refuse(artifacts, chunks, doubled)
 

@@ -1,6 +1,7 @@
 """Writing the result table, part by part, and closing the run."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,10 +18,17 @@ from batchor_core.model.states import (
     RunControlState,
     RunState,
     SubmissionState,
-    Verdict,
 )
-from batchor_core.results.joining import BATCH_ID, join_outcomes
+from batchor_core.results.joining import join_outcomes
+from batchor_core.results.outcome_files import (
+    BATCH_ID,
+    AbandonedOutcomes,
+    NoOutcomes,
+    OutcomeReader,
+    Outcomes,
+)
 
+_ROWS_AT_ONCE = 8192
 _UNSETTLED = frozenset({SubmissionState.INTENDED, SubmissionState.ACTIVE, SubmissionState.ENDED})
 
 
@@ -92,54 +100,45 @@ class _Sources:
 
 def _write_part(cycle: Cycle, sources: _Sources, root: ChunkRecord) -> ArtifactRef:
     """Join the items of one chunk of round 0 with their outcomes, in input order."""
-    with cycle.artifacts.local(root.items) as items_path:
-        items = pq.read_table(items_path)
-    schema = outcome_schema(cycle.plan.columns.schema if cycle.plan.columns else None)
-    schema = schema.append(pa.field(BATCH_ID, pa.string()))
-    tables = [schema.empty_table()]
-    tables += [_of_submission(cycle, s, root) for s, c in sources.collected if _overlap(c, root)]
-    tables += [
-        _of_abandoned(cycle, c, schema, root) for c in sources.abandoned if _overlap(c, root)
-    ]
-    table = join_outcomes(
-        items,
-        pa.concat_tables(tables),
-        schema=cycle.plan.result_schema,
-        unanswered=_code_of_unanswered(cycle),
-    )
-    with cycle.artifacts.writer(cycle.layout.results(root.seq, cycle.lease.token)) as file:
-        pq.write_table(table, file, compression="zstd")
+    schema = cycle.plan.result_schema
+    unanswered = _code_of_unanswered(cycle)
+    with ExitStack() as stack:
+        outcomes = _open_outcomes(cycle, sources, root, stack)
+        items = stack.enter_context(
+            pq.ParquetFile(stack.enter_context(cycle.artifacts.local(root.items)))
+        )
+        path = cycle.layout.results(root.seq, cycle.lease.token)
+        file = stack.enter_context(cycle.artifacts.writer(path))
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for batch in items.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+                rows = batch["row"]
+                first, last = rows[0].as_py(), rows[-1].as_py()
+                found = pa.concat_tables([each.between(first, last) for each in outcomes])
+                table = pa.Table.from_batches([batch])
+                writer.write_table(
+                    join_outcomes(table, found, schema=schema, unanswered=unanswered)
+                )
         return file.commit()
 
 
-def _of_submission(cycle: Cycle, submission: SubmissionRecord, root: ChunkRecord) -> pa.Table:
-    assert submission.outcomes is not None
-    with cycle.artifacts.local(submission.outcomes) as path:
-        table = pq.read_table(path, filters=_rows_of(root))
-    batch_id = pa.repeat(pa.scalar(submission.provider_batch_id, pa.string()), table.num_rows)
-    return table.append_column(BATCH_ID, batch_id)
-
-
-def _of_abandoned(
-    cycle: Cycle, chunk: ChunkRecord, schema: pa.Schema, root: ChunkRecord
-) -> pa.Table:
-    """Return failed outcomes for the items of a chunk that was given up."""
-    with cycle.artifacts.local(chunk.items) as path:
-        items = pq.read_table(path, columns=["row", "attempts"], filters=_rows_of(root))
-    count = items.num_rows
-    values = {
-        "row": items["row"],
-        "attempts": items["attempts"],
-        "verdict": pa.repeat(Verdict.FAILED.value, count),
-        "error_code": pa.repeat(pa.scalar(chunk.error_code, pa.string()), count),
-        "error_message": pa.repeat(pa.scalar(chunk.error_message, pa.string()), count),
-    }
-    columns = [values.get(field.name, pa.nulls(count, field.type)) for field in schema]
-    return pa.table(columns, schema=schema)
-
-
-def _rows_of(root: ChunkRecord) -> list[tuple[str, str, int]]:
-    return [("row", ">=", root.first_row), ("row", "<=", root.last_row)]
+def _open_outcomes(
+    cycle: Cycle, sources: _Sources, root: ChunkRecord, stack: ExitStack
+) -> list[Outcomes]:
+    """Open everything that may say something about the rows of ``root``, and check it."""
+    schema = outcome_schema(cycle.plan.columns.schema if cycle.plan.columns else None)
+    schema = schema.append(pa.field(BATCH_ID, pa.string()))
+    found: list[Outcomes] = [NoOutcomes(schema)]
+    for submission, chunk in sources.collected:
+        if _overlap(chunk, root):
+            assert submission.outcomes is not None
+            path = stack.enter_context(cycle.artifacts.local(submission.outcomes))
+            reader = OutcomeReader(path, submission.provider_batch_id)
+            found.append(stack.enter_context(closing(reader)))
+    for chunk in sources.abandoned:
+        if _overlap(chunk, root):
+            with cycle.artifacts.local(chunk.items) as path:
+                found.append(AbandonedOutcomes(path, chunk, schema))
+    return found
 
 
 def _overlap(chunk: ChunkRecord, root: ChunkRecord) -> bool:

@@ -91,8 +91,7 @@ class OutcomeFile:
                 "attempts": [self._attempts[row.item] + 1 for row in rows],
                 "error_code": [None] * count,
                 "error_message": [None] * count,
-                # The text of a valid structured answer is its parsed output.
-                "text": [a.text for a in answers] if output is None else [None] * count,
+                "text": [answer.text for answer in answers],
             },
             answers,
             output,

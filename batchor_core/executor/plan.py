@@ -1,6 +1,6 @@
 """A stored job, bound to its provider and model: what every step of the cycle works with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,6 @@ class RunPlan:
     kept: pa.Schema
     result_schema: pa.Schema
     price: Price | None
-
-    def revive(self, fields: Mapping[str, Any]) -> BaseModel | None:
-        """Return the output model's instance of a result row's output columns."""
-        return None if self.output is None else self.output.model_validate(fields)
 
     @property
     def limits(self) -> ChunkLimits:

@@ -1,7 +1,7 @@
 """From blocks of rows to encoded requests: what ingestion seals and a fingerprint is made of."""
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 from batchor_core.errors import SourceError
 from batchor_core.executor.cycle import Attachment
@@ -45,7 +45,9 @@ class RequestReader:
         encoded: list[Encoded] = []
         try:
             for prompt in prompts:
-                encoded.append(self._encode(prompt))  # noqa: PERF401 - its length names the row
+                if not isinstance(prompt, str):
+                    _check_parts(prompt)
+                encoded.append(self._encode(prompt))  # its length names the row that fails
         except (ValueError, TypeError, AttributeError) as exc:
             row = len(encoded)
             raise SourceError(
@@ -58,6 +60,13 @@ class RequestReader:
         if block.frame is None:
             return self._prompts.of_items(block.items or ())
         return self._prompts.of_frame(block.frame, lambda: items_of(block, first_row), first_row)
+
+
+def _check_parts(prompt: Any) -> None:
+    """Refuse what a user's function made of a row before it becomes a ``null`` in a request."""
+    system = prompt.system_prompt
+    if not isinstance(prompt.prompt, str) or not (system is None or isinstance(system, str)):
+        raise TypeError
 
 
 def _why(prompt: object, error: Exception) -> str:

@@ -14,6 +14,8 @@ from batchor_core.executor.cycle import Cycle
 from batchor_core.ids import custom_id, new_chunk_token
 from batchor_core.model.records import NewChunk
 
+_WRITE_BYTES = 1 << 18
+
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
@@ -38,6 +40,8 @@ class ChunkWriter:
         self.token = new_chunk_token()
         path = cycle.layout.requests(position.seq, cycle.lease.token)
         self._requests = cycle.artifacts.writer(path)
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
         self._rows: list[int] = []
         self._ids: list[str] = []
         self._keys: list[bytes] = []
@@ -77,6 +81,7 @@ class ChunkWriter:
         Args:
             extra: Further columns of the items file, one row an item.
         """
+        self._write()
         requests = self._requests.commit()
         table = self._items_table(extra)
         path = self._cycle.layout.items(self._position.seq, self._cycle.lease.token)
@@ -141,7 +146,10 @@ class ChunkWriter:
         member: int,
         attempts: int,
     ) -> None:
-        self._requests.write(line)
+        self._unwritten.append(line)
+        self._unwritten_bytes += len(line)
+        if self._unwritten_bytes >= _WRITE_BYTES:
+            self._write()
         self._rows.append(row)
         self._ids.append(item_id)
         self._keys.append(key)
@@ -149,6 +157,12 @@ class ChunkWriter:
         self._lengths.append(len(line))
         self._tokens.append(int(tokens) + 1)
         self._members.append(member)
+
+    def _write(self) -> None:
+        """Pass many lines on at once: a call for each costs more than hashing and writing it."""
+        self._requests.write(b"".join(self._unwritten))
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
 
     def _items_table(self, extra: pa.Table | None) -> pa.Table:
         offsets = [0] * len(self._lengths)

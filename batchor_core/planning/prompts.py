@@ -1,6 +1,6 @@
 """From rows to prompts, a block at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,9 +77,14 @@ class PromptReader:
 
     def _of_payload(self, item: BatchItem) -> Prompt:
         payload = item.payload
-        if self.template is not None and isinstance(payload, dict):
-            return self.template.render(payload)
-        if isinstance(payload, dict):
+        if self.template is not None:
+            if isinstance(payload, Mapping):
+                return self.template.render(payload)
+            raise SourceError(
+                f"item {item.item_id!r} has a payload of type {type(payload).__name__}: a prompt "
+                "template needs a mapping of columns"
+            )
+        if isinstance(payload, Mapping):
             payload = payload.get(PROMPT_COLUMN)
         if isinstance(payload, (str, PromptParts)):
             return payload

@@ -8,9 +8,7 @@ import pyarrow.compute as pc
 from batchor_core.artifacts.tables import KEPT, OUTPUT
 from batchor_core.errors import RowConservationError
 from batchor_core.model.states import Verdict
-
-BATCH_ID = "provider_batch_id"
-"""Further column of outcome tables here: the batch that each outcome came from."""
+from batchor_core.results.outcome_files import BATCH_ID
 
 _SUMMED = (
     "input_tokens",
@@ -32,11 +30,12 @@ def join_outcomes(
     """Return the result rows of some items, in the order of the items.
 
     Args:
-        items: An items file of round 0.
+        items: Rows of an items file of round 0.
         outcomes: Outcomes of these items and no others, from any number of rounds; ``retry``
-            ones only add to the usage.
+            ones only add to usage and attempts.
         schema: Of the result table.
-        unanswered: (code, message) of items without a final outcome.
+        unanswered: (code, message) of items without a final outcome; None where there must be
+            none.
 
     Raises:
         RowConservationError: An item has two final outcomes, or none although it must have one.
@@ -45,36 +44,50 @@ def join_outcomes(
     final = outcomes.filter(pc.invert(is_retry))
     if pc.count_distinct(final["row"]).as_py() != final.num_rows:
         raise RowConservationError("an item has two final outcomes: nothing was written")
-    rows = items["row"].combine_chunks()
-    found = final.take(pc.index_in(rows, value_set=final["row"].combine_chunks()))
+    found = _matched(items, final)
     if unanswered is None and found["row"].null_count:
         raise RowConservationError(
             f"{found['row'].null_count} item(s) have no final outcome: nothing was written"
         )
-    usage = _usage(rows, found, outcomes.filter(is_retry))
-    columns = _columns(items, found, usage, unanswered or ("", ""))
+    retried = outcomes.filter(is_retry)
+    earlier = _matched(items, _sums(retried)) if retried.num_rows else None
+    columns = _columns(items, found, unanswered or ("", "")) | _added_up(items, found, earlier)
     return pa.table([columns[field.name] for field in schema], schema=schema)
 
 
-def _usage(rows: pa.Array, found: pa.Table, retried: pa.Table) -> dict[str, Any]:
-    """Return the summed columns: those of the final outcome plus those of the tries before it."""
+def _matched(items: pa.Table, table: pa.Table) -> pa.Table:
+    """Return the table's rows in the order of the items; null where it has none."""
+    rows = table["row"].combine_chunks()
+    return table.take(pc.index_in(items["row"].combine_chunks(), value_set=rows))
+
+
+def _sums(retried: pa.Table) -> pa.Table:
+    """Return usage and attempts of tries that were not the last, by row."""
+    wanted = [(name, "sum") for name in _SUMMED]
+    return retried.group_by("row").aggregate([*wanted, ("attempts", "max")])
+
+
+def _added_up(items: pa.Table, found: pa.Table, earlier: pa.Table | None) -> dict[str, Any]:
+    """Return usage and attempts: of the final outcome and of the tries before it."""
+    attempts = [found["attempts"], items["attempts"]]
     usage = {name: found[name] for name in _SUMMED}
-    if not retried.num_rows:
-        return usage
-    sums = retried.group_by("row").aggregate([(name, "sum") for name in _SUMMED])
-    earlier = sums.take(pc.index_in(rows, value_set=sums["row"].combine_chunks()))
-    for name in _SUMMED:
-        before = earlier[f"{name}_sum"]
-        both = pc.add(pc.fill_null(usage[name], 0), pc.fill_null(before, 0))
-        known = pc.or_(pc.is_valid(usage[name]), pc.is_valid(before))
-        usage[name] = pc.if_else(known, both, pa.scalar(None, both.type))
-    return usage
+    if earlier is not None:
+        attempts.insert(1, earlier["attempts_max"])  # of an item that was tried and given up
+        for name in _SUMMED:
+            usage[name] = _plus(usage[name], earlier[f"{name}_sum"])
+    columns = {f"batch_{name}": column for name, column in usage.items()}
+    return columns | {"batch_attempts": pc.coalesce(*attempts)}
 
 
-def _columns(
-    items: pa.Table, found: pa.Table, usage: dict[str, Any], unanswered: tuple[str, str]
-) -> dict[str, Any]:
-    """Return every column that a result table may have, by name."""
+def _plus(last: Any, before: Any) -> Any:
+    """Add two columns, where null is nothing; null only where both are."""
+    both = pc.add(pc.fill_null(last, 0), pc.fill_null(before, 0))
+    known = pc.or_(pc.is_valid(last), pc.is_valid(before))
+    return pc.if_else(known, both, pa.scalar(None, both.type))
+
+
+def _columns(items: pa.Table, found: pa.Table, unanswered: tuple[str, str]) -> dict[str, Any]:
+    """Return every other column that a result table may have, by name."""
     count = items.num_rows
     status = pc.fill_null(found["verdict"], Verdict.FAILED.value)
     is_ok = pc.equal(status, Verdict.OK.value)
@@ -89,13 +102,11 @@ def _columns(
         "batch_error_message": pc.if_else(no_outcome, message, found["error_message"]),
         "batch_output_text": pc.if_else(is_ok, no_text, found["text"]),
         "batch_finish_reason": found["finish_reason"],
-        "batch_attempts": pc.coalesce(found["attempts"], items["attempts"]),
         "batch_reused": pa.repeat(pa.scalar(value=False), count),
         "batch_model": found["model"],
         "batch_provider_batch_id": found[BATCH_ID],
         "batch_request_id": found["request_id"],
     }
-    columns |= {f"batch_{name}": column for name, column in usage.items()}
     columns |= _struct_columns(items, KEPT)
     columns |= _struct_columns(found, OUTPUT)
     return columns
