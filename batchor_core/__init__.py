@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
     from batchor_core.errors import (
         ArtifactError,
+        ArtifactUnavailableError,
         BatchorError,
         ConfigurationError,
         DuplicateItemIdError,
@@ -56,6 +57,7 @@ __all__ = [
     "ArtifactError",
     "ArtifactPolicy",
     "ArtifactStore",
+    "ArtifactUnavailableError",
     "BatchItem",
     "BatchItemSource",
     "BatchJob",
@@ -105,6 +107,7 @@ _EXPORTS = {
     "batchor_core.artifacts": ("ArtifactStore", "LocalArtifactStore"),
     "batchor_core.errors": (
         "ArtifactError",
+        "ArtifactUnavailableError",
         "BatchorError",
         "ConfigurationError",
         "DuplicateItemIdError",

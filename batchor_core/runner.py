@@ -6,7 +6,8 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from batchor_core.executor.digests import RowsDigest, fingerprint
 from batchor_core.executor.plan import ProviderFactory, RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.requests import read_requests, source_mark
+from batchor_core.executor.sweep import sweep
 from batchor_core.home import default_home
 from batchor_core.ids import new_run_id
 from batchor_core.job import (
@@ -111,10 +113,11 @@ class BatchRunner:
         if job.structured_output is not None and not self.in_memory:
             check_importable(job.structured_output)
         run = self.open(job, run_id=run_id)
-        while not run.is_finished:
-            progress = run.advance()
-            if not progress.did:
-                break
+        with self._dropping_if_unusable(run, is_new=run_id is None):
+            while not run.is_finished:
+                progress = run.advance()
+                if not progress.did:
+                    break
         return run
 
     def run_and_wait(
@@ -127,7 +130,9 @@ class BatchRunner:
             RunPausedError: It was paused.
             ConfigurationError: The job cannot work; nothing was sent.
         """
-        return self.open(job, run_id=run_id).wait(timeout_s)
+        run = self.open(job, run_id=run_id)
+        with self._dropping_if_unusable(run, is_new=run_id is None):
+            return run.wait(timeout_s)
 
     def open(self, job: BatchJob, *, run_id: str | None = None) -> Run:
         """Record a batch run and attach this process to its source; nothing is read or sent yet.
@@ -195,6 +200,7 @@ class BatchRunner:
         accounts: dict[str, str] = {}
         for work in self.store.all_open_work(self.namespace):
             accounts.setdefault(work.run.account, work.run.run_id)
+        self._sweep_due(accounts)
         return sum(self._poll_account(a, run_id, until) for a, run_id in accounts.items())
 
     def close(self) -> None:
@@ -223,6 +229,28 @@ class BatchRunner:
         adapter = self._connect(config)
         self._adapters.append((config, adapter))
         return adapter
+
+    @contextmanager
+    def _dropping_if_unusable(self, run: Run, *, is_new: bool) -> Iterator[None]:
+        """Close a run whose input turns out to be unusable and whose id nobody has chosen."""
+        try:
+            yield
+        except ConfigurationError:
+            if is_new and run.refresh().status is RunState.INGESTING:
+                run.cancel("its input is unusable").advance()
+            raise
+
+    def _sweep_due(self, accounts: Mapping[str, str]) -> None:
+        """Look for late twins in the name of runs that still go on, or that are over."""
+        due = self.store.due_sweeps(self.namespace, self._clock.now(), 100)
+        for account in {submission.account for submission in due}:
+            mine = [submission for submission in due if submission.account == account]
+            run_id = accounts.get(account, mine[0].run_id)
+            stored = StoredJob.model_validate(self.store.get_run(run_id).spec)
+            try:
+                sweep(self.store, self._adapter(stored.provider_config), self._clock, mine)
+            except ConfigurationError as exc:
+                logger.warning("run %s: its account cannot be reached from here: %s", run_id, exc)
 
     def _poll_account(self, account: str, run_id: str, until: float) -> bool:
         now = self._clock.now()

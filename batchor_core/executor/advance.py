@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from batchor_core.artifacts import ArtifactStore
 from batchor_core.clock import Clock
-from batchor_core.errors import ArtifactError, LeaseLostError
+from batchor_core.errors import ArtifactError, ArtifactUnavailableError, LeaseLostError
 from batchor_core.executor.cancel import cancel
 from batchor_core.executor.collect import collect
 from batchor_core.executor.cycle import Attachment, Cycle, LeaseKeeper, Probe, Progress, no_probe
@@ -23,6 +23,7 @@ from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.recover import recover
 from batchor_core.executor.retry import retry
 from batchor_core.executor.submit import submit
+from batchor_core.executor.sweep import sweep
 from batchor_core.model.records import RunRecord
 from batchor_core.model.states import (
     LIVE_SUBMISSION_STATES,
@@ -34,6 +35,8 @@ from batchor_core.planning.tokens import TokenEstimator
 from batchor_core.store.protocol import Store
 
 logger = logging.getLogger(__name__)
+
+_SWEEPS_AT_ONCE = 20
 
 ARTIFACTS_LOST = "artifacts_lost"
 """Error code of a run that could not even be cancelled in order. Stored."""
@@ -85,6 +88,7 @@ class Executor:
         run = self._store.get_run(run_id)
         if run.state.is_terminal:
             return Progress(run=run)
+        self._sweep(run, plan)
         did = self._poll(run, plan, deadline)
         if not self._is_heavy_due(run_id, plan):
             return self._progress(run_id, plan, did)
@@ -136,10 +140,19 @@ class Executor:
             return []
         return ["poll"] if ended else []
 
+    def _sweep(self, run: RunRecord, plan: RunPlan) -> None:
+        """Look for late twins of this account, whatever run they are of."""
+        due = self._store.due_sweeps(run.namespace, self._clock.now(), _SWEEPS_AT_ONCE)
+        mine = [submission for submission in due if submission.account == run.account]
+        sweep(self._store, plan.provider, self._clock, mine)
+
     def _work(self, cycle: Cycle, only: frozenset[str] | None) -> list[str]:
         try:
             with _heap_at_rest():
                 return self._steps(cycle, only)
+        except ArtifactUnavailableError as exc:  # an outage: the next cycle tries again
+            logger.warning("run %s: %s", cycle.run.run_id, exc)
+            return []
         except ArtifactError as exc:
             _stop(cycle, exc)
             return []

@@ -58,8 +58,8 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     chunk = cycle.store.get_chunk(cycle.run.run_id, submission.chunk_seq)
     result = submission.provider_result or {}
     rejected = result.get("rejected")
-    if rejected is not None and rejected["kind"] == FaultKind.CAPACITY:
-        fault = Fault(**{**rejected, "kind": FaultKind.CAPACITY})
+    if rejected is not None and rejected["kind"] in _NOTHING_WRONG_WITH_IT:
+        fault = Fault(**{**rejected, "kind": FaultKind(rejected["kind"])})
         refuse(cycle, chunk, submission, fault, upload_ref=submission.upload_ref)
         return True
     try:
@@ -84,7 +84,7 @@ def _judge_results(
             elif result.get("lost"):
                 sheet.close_rest(_LOST)
             else:
-                _judge_files(cycle, submission, sheet, result["files"], folder)
+                _judge_files(cycle, submission, sheet, result, folder)
             totals = sheet.commit()
     file = totals.file
     return Collected(
@@ -102,16 +102,17 @@ def _judge_files(
     cycle: Cycle,
     submission: SubmissionRecord,
     sheet: AnswerSheet,
-    files: Mapping[str, Any],
+    result: Mapping[str, Any],
     folder: Path,
 ) -> None:
+    files = result["files"]
     parts: list[RawPart] = []
     for attempt in range(_DOWNLOADS):
         target = folder / str(attempt)
         target.mkdir()
         parts = _download(cycle, files, target)
         sheet.read(parts)
-        if not sheet.open_count:
+        if not sheet.open_count or result.get("partial"):
             break
         if attempt == 0:
             logger.warning(
@@ -121,7 +122,7 @@ def _judge_files(
                 sheet.open_count,
             )
     sheet.close_faulted()
-    sheet.close_rest(_MISSING)
+    sheet.close_rest(_NOT_EXECUTED if result.get("partial") else _MISSING)
     if cycle.plan.job.artifact_policy.raw_results == "keep":
         for part in parts:
             _keep_raw(cycle, submission, part)
@@ -181,6 +182,15 @@ def _item_fault(code: str, message: str, *, again: bool) -> ItemFault:
     return ItemFault(code=code, message=message, retryable=again, consumes_attempt=True)
 
 
+_NOTHING_WRONG_WITH_IT = frozenset({FaultKind.CAPACITY, FaultKind.ACCOUNT})
+"""Why a whole batch is rejected without a fault of its content: its chunk waits, as it is."""
+
+_NOT_EXECUTED = ItemFault(
+    code=ItemErrorCode.BATCH_EXPIRED,
+    message="the batch ended before this request was executed",
+    retryable=True,
+    consumes_attempt=False,
+)
 _MISSING = _item_fault(
     ItemErrorCode.MISSING_RESULT, "the provider's results have no line for this item", again=True
 )

@@ -157,7 +157,7 @@ def _is_lost(clock: Clock, submission: SubmissionRecord) -> bool:
 
 def result_of(batch: ProviderBatch) -> dict[str, Any]:
     """Return what is stored of an ended batch: where its results are, or why there are none."""
-    result: dict[str, Any] = {"files": dict(batch.result or {})}
+    result: dict[str, Any] = {"files": dict(batch.result or {}), "partial": batch.is_partial}
     if batch.fault is not None:
         result["rejected"] = dataclasses.asdict(batch.fault)
         result["lines"] = {

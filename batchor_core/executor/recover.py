@@ -6,12 +6,18 @@ from datetime import datetime, timedelta
 from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.remote_files import remove_remote_files
-from batchor_core.model.faults import FaultKind
+from batchor_core.executor.sweep import first_sweep
+from batchor_core.model.faults import FaultKind, ItemErrorCode
 from batchor_core.model.records import SubmissionRecord
 from batchor_core.model.states import SubmissionState
 from batchor_core.providers.protocol import ProviderBatch, Sighting
 
 logger = logging.getLogger(__name__)
+
+MOST_VANISHED = 4
+"""After so many batches of one chunk that were given up, sending it again looks like a mistake."""
+
+_VANISHED = "looked for throughout the settling time: it was never created"
 
 
 def recover(cycle: Cycle) -> bool:
@@ -44,18 +50,41 @@ def _settle(cycle: Cycle, submission: SubmissionRecord) -> bool:
         _give_up(cycle, submission, "the process died before the create call")
         return True
     try:
-        sighting = cycle.plan.provider.find(upload_ref=submission.upload_ref, key=submission.key)
+        sighting = cycle.plan.provider.find(
+            upload_ref=submission.upload_ref,
+            key=submission.key,
+            since=submission.create_server_time,
+        )
     except ProviderError as exc:
         if exc.fault.kind is FaultKind.ACCOUNT:
             cycle.pause(f"{exc.fault.code}: {exc.fault.message}")
         logger.warning("run %s: cannot look for a batch yet: %s", cycle.run.run_id, exc)
-        return False
+        return _cannot_be_settled(cycle, submission)
     if sighting.matches:
         return _adopt(cycle, submission, sighting)
     if not _is_settled(cycle, submission, sighting):
         return False
-    _give_up(cycle, submission, "looked for throughout the settling time: it was never created")
+    _give_up(cycle, submission, _VANISHED)
     return True
+
+
+def _cannot_be_settled(cycle: Cycle, submission: SubmissionRecord) -> bool:
+    """Do what the user chose for a batch that no look could settle in time."""
+    over = settled_at(submission, cycle.plan.job.timing.settle_s)
+    if over is None or cycle.clock.now() < over:
+        return False
+    choice = cycle.plan.job.on_unresolved
+    if choice == "resubmit":
+        _give_up(cycle, submission, "could not be looked for; sent again, as on_unresolved says")
+        return True
+    if choice == "fail":
+        _give_up(cycle, submission, "could not be looked for; failed, as on_unresolved says")
+        message = "nobody can tell whether its batch was created, and on_unresolved is 'fail'"
+        cycle.store.abandon_chunks(
+            cycle.lease, [submission.chunk_seq], ItemErrorCode.UNRESOLVED, message
+        )
+        return True
+    return False
 
 
 def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bool:
@@ -90,9 +119,27 @@ def _age(batch: ProviderBatch) -> tuple[float, str]:
 
 
 def _give_up(cycle: Cycle, submission: SubmissionRecord, reason: str) -> None:
-    cycle.store.void(cycle.lease, submission.submission_id, reason=reason, not_before=None)
+    """Void a submission; unless no create can have happened, its twin is looked for later."""
+    may_come = submission.create_allowed_until is not None
+    cycle.store.void(
+        cycle.lease,
+        submission.submission_id,
+        reason=reason,
+        not_before=None,
+        sweep_at=first_sweep(cycle.clock.now()) if may_come else None,
+    )
     cycle.probe("recover.voided")
     remove_remote_files(cycle, upload_ref=submission.upload_ref)
+    if may_come and _vanished_before(cycle, submission.chunk_seq) >= MOST_VANISHED:
+        cycle.pause(
+            f"creates_vanish: {MOST_VANISHED} batches for chunk {submission.chunk_seq} were never "
+            "seen again after their create calls failed; look at the provider before you resume"
+        )
+
+
+def _vanished_before(cycle: Cycle, chunk_seq: int) -> int:
+    void = cycle.store.list_submissions(cycle.run.run_id, states=[SubmissionState.VOID])
+    return sum(s.chunk_seq == chunk_seq and s.sweep_at is not None for s in void)
 
 
 def _is_settled(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bool:

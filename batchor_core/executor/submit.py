@@ -111,7 +111,7 @@ def _upload(
 ) -> Upload | None:
     """Upload the request file; None where it failed, and then nothing was created."""
     try:
-        upload = cycle.plan.provider.upload(path, key=submission.key)
+        upload = cycle.plan.provider.upload(path, key=submission.key, progress=cycle.keeper.keep)
     except ProviderError as exc:
         refuse(cycle, chunk, submission, exc.fault, upload_ref=None)
         return None

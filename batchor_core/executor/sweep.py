@@ -50,7 +50,11 @@ def sweep(
 def _look(store: Store, provider: BatchProvider, clock: Clock, submission: SubmissionRecord) -> int:
     now = clock.now()
     try:
-        sighting = provider.find(upload_ref=submission.upload_ref, key=submission.key)
+        sighting = provider.find(
+            upload_ref=submission.upload_ref,
+            key=submission.key,
+            since=submission.create_server_time,
+        )
         twins = [batch.batch_id for batch in sighting.matches]
         for twin in twins:
             logger.warning(

@@ -94,3 +94,4 @@ class ItemErrorCode(StrEnum):
     REQUEST_TOO_LARGE = "request_too_large"
     RUN_CANCELLED = "run_cancelled"
     RUN_FAILED = "run_failed"
+    UNRESOLVED = "unresolved_submission"

@@ -33,7 +33,8 @@ class RetryPolicy(Policy):
 
     Attributes:
         max_attempts: Executed and paid requests per item that did not end ok, at most.
-        max_invalid_attempts: The same, counting only answers that the output model refuses.
+        max_invalid_attempts: The same bound for an item whose last answer was refused by the
+            output model; usually narrower.
         max_rounds: Passes over the items, the first included; bounds re-sends that cost nothing.
         delay_s: Seconds before the first retry round; doubled for each further one.
         max_delay_s: Seconds that a delay never exceeds.

@@ -44,6 +44,8 @@ class ProviderBatch:
         result: What ``download_results`` needs: stored with the submission when it ended.
         fault: Why it was rejected; None in other phases.
         line_faults: For a rejected batch: 1-based line numbers of the request file and why.
+        is_partial: Whether it ended before all was executed (expired, cancelled): an item that
+            its results do not name was not executed then, and costs nothing.
     """
 
     batch_id: str
@@ -56,6 +58,7 @@ class ProviderBatch:
     result: Mapping[str, Any] | None = None
     fault: Fault | None = None
     line_faults: Mapping[int, ItemFault] | None = None
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +146,10 @@ class RequestEncoder(Protocol):
         ...
 
 
+def no_progress() -> None:
+    """Do nothing: nobody wants to know how a transfer goes."""
+
+
 class BatchProvider(Protocol):
     """One account of one provider."""
 
@@ -166,8 +173,10 @@ class BatchProvider(Protocol):
         """The bounds on one batch."""
         ...
 
-    def upload(self, path: Path, *, key: str) -> Upload:
+    def upload(self, path: Path, *, key: str, progress: Callable[[], None] = no_progress) -> Upload:
         """Send a request file, named after ``key``.
+
+        ``progress`` is called now and then during the transfer.
 
         Raises:
             ProviderError: It failed; uploading again is always safe.
@@ -205,10 +214,11 @@ class BatchProvider(Protocol):
         """
         ...
 
-    def find(self, *, upload_ref: str | None, key: str) -> Sighting:
+    def find(self, *, upload_ref: str | None, key: str, since: datetime | None = None) -> Sighting:
         """Look for the batches of one submission, by upload first, then by key.
 
-        Looks back to the upload by the provider's own clock, and is bounded where that is unknown.
+        Looks back to ``since``, an instant of the provider's own clock before which none can have
+        been created, and is bounded where that is unknown.
 
         Raises:
             ProviderError: The look failed: it proves nothing.

@@ -1,6 +1,7 @@
 """The OpenAI adapter: one HTTP request per method, answers parsed here and not by the SDK."""
 
 import hashlib
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,7 +31,14 @@ from batchor_core.providers.openai.records import (
 )
 from batchor_core.providers.openai.requests import ENDPOINT_PATHS
 from batchor_core.providers.openai.results import decode_line
-from batchor_core.providers.protocol import Answer, ProviderBatch, RawPart, Sighting, Upload
+from batchor_core.providers.protocol import (
+    Answer,
+    ProviderBatch,
+    RawPart,
+    Sighting,
+    Upload,
+    no_progress,
+)
 from batchor_core.providers.scrubbing import Scrubber
 
 if TYPE_CHECKING:
@@ -67,6 +75,19 @@ class _ListPage:
         """Whether all that follows was created before ``oldest``; some hosts list oldest first."""
         times = [batch.created_at for batch in self.batches if batch.created_at]
         return bool(times) and times[-1] < oldest and times[0] >= times[-1]
+
+
+class _WatchedFile(io.FileIO):
+    """A file that tells when it is read: an upload may take longer than a lease."""
+
+    def __init__(self, path: Path, progress: Callable[[], None]) -> None:
+        super().__init__(path, "rb")
+        self._progress = progress
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read on, and tell."""
+        self._progress()
+        return super().read(-1 if size is None else size) or b""
 
 
 class OpenAIProvider:
@@ -136,9 +157,9 @@ class OpenAIProvider:
         owner = [self._client.organization or "", self._client.project or ""]
         return ":".join(["openai", self.host, *owner, self._config.model])
 
-    def upload(self, path: Path, *, key: str) -> Upload:
+    def upload(self, path: Path, *, key: str, progress: Callable[[], None] = no_progress) -> Upload:
         """Send a request file under a name made from ``key``."""
-        with path.open("rb") as file, self._mapped():
+        with _WatchedFile(path, progress) as file, self._mapped():
             answer = self._client.files.with_raw_response.create(
                 file=(_file_name(key), file, "application/jsonl"), purpose="batch"
             )
@@ -191,13 +212,13 @@ class OpenAIProvider:
                 break
         return found
 
-    def find(self, *, upload_ref: str | None, key: str) -> Sighting:
+    def find(self, *, upload_ref: str | None, key: str, since: datetime | None = None) -> Sighting:
         """Look for the batches of one submission in the list.
 
         A list that ends, or breaks off, before the time of the upload proves nothing, unless what
         we look for has shown up in it.
         """
-        oldest = self._uploaded_at(upload_ref) if upload_ref else None
+        oldest = since - _CLOCK_SLACK if since else self._uploaded_at(upload_ref)
         matches: dict[str, ProviderBatch] = {}
         server_time: datetime | None = None
         for page in self._pages(_MAX_PAGES_TO_UPLOAD if oldest else _MAX_PAGES):
@@ -262,8 +283,10 @@ class OpenAIProvider:
                 file.write(block)
                 progress()
 
-    def _uploaded_at(self, upload_ref: str) -> datetime | None:
+    def _uploaded_at(self, upload_ref: str | None) -> datetime | None:
         """Return when the file was uploaded, less some slack: no batch over it is older."""
+        if upload_ref is None:
+            return None
         try:
             with self._mapped():
                 answer = self._client.files.with_raw_response.retrieve(upload_ref)

@@ -12,6 +12,7 @@ from batchor_core.providers.protocol import BatchPhase, ProviderBatch
 METADATA_KEY = "batchor_key"
 _STATUS_CHARS = 64
 _ENDED = frozenset({"completed", "succeeded", "expired", "cancelled", "canceled"})
+_PARTIAL = frozenset({"expired", "cancelled", "canceled"})
 _REJECTED = frozenset({"failed"})
 
 
@@ -73,6 +74,7 @@ def batch_of(record: Mapping[str, Any]) -> ProviderBatch:
         result=result,
         fault=fault,
         line_faults=lines,
+        is_partial=status in _PARTIAL,
     )
 
 

@@ -7,6 +7,7 @@ from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.openai.faults import line_fault, one_line, unexecuted_fault
 from batchor_core.providers.openai.records import count_of
+from batchor_core.providers.openai.usual_lines import usual_answer
 from batchor_core.providers.protocol import Answer
 
 _RETRYABLE_RESPONSE_CODES = frozenset(
@@ -17,6 +18,10 @@ _UNFINISHED = frozenset({"cancelled", "in_progress", "queued"})
 
 def decode_line(line: bytes) -> Answer | None:
     """Return the answer on one line, or None where it cannot be read or names no custom id."""
+    return usual_answer(line) or _decode_unusual(line)
+
+
+def _decode_unusual(line: bytes) -> Answer | None:
     record = decode_json(line)
     if not isinstance(record, dict):
         return None

@@ -1,4 +1,4 @@
-"""Looking for late twins of submissions that were given up: no lease, whatever became of the run."""
+"""Looking for late twins of submissions that were given up, whatever became of their runs."""
 
 from collections.abc import Sequence
 from datetime import datetime
