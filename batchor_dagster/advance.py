@@ -5,7 +5,13 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchorError, BatchRunner, Run
+from batchor_core import (
+    BatchorError,
+    BatchRunner,
+    ConfigurationError,
+    Run,
+    RunControlState,
+)
 from batchor_dagster.connections import BATCHOR_RESOURCE, location_of, open_runner
 from batchor_dagster.constants import ADVANCE_JOB, TAG_KIND, RunKind
 from batchor_dagster.declaration import BatchAssetDeclaration
@@ -14,6 +20,9 @@ from batchor_dagster.metadata import progress_metadata
 ADVANCE_OP = "advance"
 ADVANCE_SECONDS = 600.0
 """Time for one batch run in one Dagster run; what is left is for the next."""
+UNUSABLE = "cannot be advanced by this code location"
+"""Why a run is paused whose output model or provider's resource is missing. Stored: the sensor
+leaves such a run alone until somebody resumes it."""
 
 
 class AdvanceConfig(dg.Config):
@@ -66,6 +75,11 @@ def _advance(context: dg.OpExecutionContext, runner: BatchRunner, run_id: str) -
         context.log.info("batch run %s: %s", run_id, ", ".join(did) or "nothing was due")
         if did:
             _observe(context, runner, run)
+    except ConfigurationError as exc:
+        reason = f"{UNUSABLE}: {exc}"
+        context.log.warning("batch run %s is paused: %s", run_id, reason)
+        runner.store.set_control(run_id, RunControlState.PAUSE, reason)
+        return False
     except BatchorError:
         context.log.exception("batch run %s cannot be advanced", run_id)
         return False

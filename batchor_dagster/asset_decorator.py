@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, Literal, get_type_hints
 
 import dagster as dg
@@ -15,11 +16,7 @@ from batchor_core.planning.schema_compiler import Dialect, compile_schema
 from batchor_core.planning.templates import PromptTemplate
 from batchor_dagster.connections import BATCHOR_RESOURCE, location_of, open_runner
 from batchor_dagster.constants import TAG_ASSET, TAG_BATCH_RUN
-from batchor_dagster.declaration import (
-    DECLARATION_METADATA,
-    BatchAssetDeclaration,
-    DeclarationHolder,
-)
+from batchor_dagster.declaration import BatchAssetDeclaration, attach
 from batchor_dagster.hold import is_hold
 from batchor_dagster.materialise import has_failed_verdict, materialise
 from batchor_dagster.request import request
@@ -153,6 +150,7 @@ def batch_asset(
             cancel_on_termination=cancel_on_termination,
             wait=wait,
             io_type=io_type,
+            partitions_def=partitions_def,
         )
         _check(declaration)
         return dg.asset(
@@ -162,7 +160,7 @@ def batch_asset(
             partitions_def=partitions_def,
             group_name=group_name,
             description=description or inspect.getdoc(function),
-            metadata={**(metadata or {}), DECLARATION_METADATA: DeclarationHolder(declaration)},
+            metadata=metadata,
             tags=tags,
             owners=owners,
             kinds=kinds if kinds is not None else _KINDS,
@@ -174,7 +172,6 @@ def batch_asset(
             op_tags=op_tags,
             pool=pool,
             output_required=False,
-            required_resource_keys={BATCHOR_RESOURCE, provider},
         )(_compute_function(function, declaration))
 
     return decorate
@@ -214,12 +211,14 @@ def _compute_function(
     hints = get_type_hints(function, include_extras=True)
     takes_context = bool(parameters) and parameters[0].name in ("context", "_context", "_")
     inputs = parameters[1:] if takes_context else parameters
+    names = {p.name for p in inputs}
 
     def compute(
-        context: dg.AssetExecutionContext, **inputs: Any
+        context: dg.AssetExecutionContext, **arguments: Any
     ) -> Iterator[dg.MaterializeResult[Any]]:
         def read_items() -> Any:
-            return function(context, **inputs) if takes_context else function(**inputs)
+            theirs = {name: value for name, value in arguments.items() if name in names}
+            return function(context, **theirs) if takes_context else function(**theirs)
 
         yield from _run_step(context, declaration, read_items)
 
@@ -229,10 +228,19 @@ def _compute_function(
         annotation=dg.AssetExecutionContext,
     )
     typed = [p.replace(annotation=hints.get(p.name, p.annotation)) for p in inputs]
-    compute.__signature__ = inspect.Signature([first, *typed])  # type: ignore[attr-defined]  # Dagster reads it
-    compute.__annotations__ = {p.name: p.annotation for p in [first, *typed]}
+    # As parameters, since Dagster takes required_resource_keys only without resource parameters.
+    resource: Any = dg.ResourceParam
+    ours = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=resource[Any])
+        for name in (BATCHOR_RESOURCE, declaration.provider)
+        if name not in names
+    ]
+    signature = inspect.Signature([first, *typed, *ours])
+    compute.__signature__ = signature  # type: ignore[attr-defined]  # Dagster reads it
+    compute.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
     compute.__name__ = function.__name__
     compute.__doc__ = function.__doc__
+    attach(compute, declaration)
     return compute
 
 
@@ -245,6 +253,7 @@ def _run_step(
     if is_hold(tags):
         context.log.warning("this run only keeps a backfill open: there is nothing to do")
         return
+    declaration = replace(declaration, key=context.asset_key)  # it may have a prefix by now
     with explained(), open_runner(context.resources, location_of(context.run)) as runner:
         step = Step(context=context, declaration=declaration, runner=runner, read_items=read_items)
         if tags.get(TAG_ASSET) != declaration.name or _is_asked_again(step):

@@ -1,7 +1,7 @@
 """What a batch asset declares: read by its step, by the sensors and by the advance job."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import dagster as dg
@@ -18,8 +18,9 @@ from batchor_core import (
 )
 from batchor_core.job import Items, PromptBuilder
 
-DECLARATION_METADATA = "batchor/declaration"
-"""Metadata key of an asset's definition under which its declaration is found. Never stored."""
+_DECLARATION = "batchor_declaration"
+"""Attribute of a step's function. An asset's metadata would not do: Dagster will refuse values
+there that it cannot serialise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class BatchAssetDeclaration:
             batches that nobody else waits for.
         wait: Whether the request itself waits for the answers (blocking mode).
         io_type: What the IO manager is given: ``lazy`` frames, or ``eager`` ones.
+        partitions_def: The asset's partitions.
     """
 
     key: dg.AssetKey
@@ -58,6 +60,7 @@ class BatchAssetDeclaration:
     cancel_on_termination: bool = True
     wait: bool = False
     io_type: Literal["lazy", "eager"] = "lazy"
+    partitions_def: dg.PartitionsDefinition[Any] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_failure_rate <= 1:
@@ -93,21 +96,24 @@ class BatchAssetDeclaration:
         )
 
 
-class DeclarationHolder:
-    """Carries a declaration in an asset's metadata; Dagster keeps only values it can serialise."""
-
-    def __init__(self, declaration: BatchAssetDeclaration) -> None:
-        self.declaration = declaration
+def attach(compute: Callable[..., Any], declaration: BatchAssetDeclaration) -> None:
+    """Make a declaration known to whoever gets the asset that this function computes."""
+    setattr(compute, _DECLARATION, declaration)
 
 
 def declarations_of(assets: Iterable[object]) -> dict[str, BatchAssetDeclaration]:
     """Return the declarations of the batch assets among some definitions, by asset name."""
     found = {}
     for definition in assets:
-        if not isinstance(definition, dg.AssetsDefinition):
+        if not isinstance(definition, dg.AssetsDefinition) or not definition.is_executable:
             continue
-        for metadata in definition.metadata_by_key.values():
-            holder = metadata.get(DECLARATION_METADATA)
-            if isinstance(holder, DeclarationHolder):
-                found[holder.declaration.name] = holder.declaration
+        node = definition.node_def
+        compute = node.compute_fn if isinstance(node, dg.OpDefinition) else None
+        declaration = getattr(getattr(compute, "decorated_fn", None), _DECLARATION, None)
+        if declaration is not None:
+            # Key and partitions may have been changed since, as load_assets_from_modules does.
+            declaration = replace(
+                declaration, key=definition.key, partitions_def=definition.partitions_def
+            )
+            found[declaration.name] = declaration
     return found

@@ -10,8 +10,9 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchJob, Run
+from batchor_core import BatchJob, Run, RunControlState
 from batchor_core.ids import new_waiter_id
+from batchor_core.job import check_importable
 from batchor_core.model.states import WaiterState
 from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
 from batchor_dagster.hold import HoldRequest, open_or_join
@@ -38,7 +39,7 @@ def request(step: Step) -> Iterator[dg.MaterializeResult[Any]]:
     claimed = step.runner.store.claim(spooled.run_id, _members(step, spooled), waiter)
     if claimed.conflict:
         _discard(step, spooled)
-        raise dg.Failure(description=_conflict_text(claimed), allow_retries=False)
+        raise _conflict(step, claimed)
     run = spooled
     if claimed.attached:
         _discard(step, spooled)
@@ -52,14 +53,16 @@ def request(step: Step) -> Iterator[dg.MaterializeResult[Any]]:
         return
     run.advance(SUBMIT_SECONDS)
     _observe(step, run)
+    _warn_of_pause(step, run)
     _warn_of_stopped_sensors(step)
 
 
 def _spool(step: Step) -> Run:
     """Read the user's rows to their end into a run that nobody stands for yet."""
-    job: BatchJob = step.declaration.job(
-        step.read_items(), step.provider_config(), step.batchor.timing
-    )
+    declaration = step.declaration
+    if declaration.output is not None and not declaration.wait:
+        check_importable(declaration.output)
+    job: BatchJob = declaration.job(step.read_items(), step.provider_config(), step.batchor.timing)
     run = step.runner.open(job)
     try:
         return run.ingest()
@@ -154,12 +157,19 @@ def _discard(step: Step, run: Run) -> None:
     step.runner.artifacts.delete_folder(f"runs/{run.run_id}")
 
 
-def _conflict_text(claimed: ClaimResult) -> str:
+def _conflict(step: Step, claimed: ClaimResult) -> dg.Failure:
     names = ", ".join(repr(i.partition) if i.partition else "the asset" for i in claimed.conflict)
-    return (
+    holder = step.runner.store.get_run(claimed.run_id)
+    if holder.control is RunControlState.CANCEL:
+        return dg.Failure(
+            f"batch run {claimed.run_id!r} of {names} is still being cancelled: ask again when its "
+            "provider batches have ended"
+        )
+    return dg.Failure(
         f"{names} is being answered by batch run {claimed.run_id!r}, with other rows or another "
         "declaration: wait until that is materialised, or cancel it "
-        f"(batchor cancel --run-id {claimed.run_id}), then ask again"
+        f"(batchor cancel --run-id {claimed.run_id}), then ask again",
+        allow_retries=False,
     )
 
 
@@ -168,6 +178,16 @@ def _observe(step: Step, run: Run) -> None:
     for partition in step.partitions or (None,):
         step.context.log_event(
             dg.AssetObservation(step.declaration.key, partition=partition, metadata=metadata)
+        )
+
+
+def _warn_of_pause(step: Step, run: Run) -> None:
+    if run.control_state is RunControlState.PAUSE:
+        step.context.log.warning(
+            "batch run %s is paused: %s; when that is mended: batchor resume --run-id %s",
+            run.run_id,
+            run.control_reason,
+            run.run_id,
         )
 
 

@@ -5,7 +5,8 @@ that dies in the middle is repeated by the next.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -20,6 +21,7 @@ from batchor_dagster.constants import (
     TAG_BACKFILL,
     TAG_BATCH_RUN,
     TAG_KIND,
+    TAG_MAX_RETRIES,
     TAG_RUN_KEY,
     TAG_SEGMENT,
     TAG_WAITER,
@@ -53,9 +55,17 @@ class Wish:
     @property
     def is_ready(self) -> bool:
         """Whether its results can be handed over by another Dagster run."""
-        if not self.run.state.is_terminal:
-            return False
-        return not (self.request.in_step and self.dagster_run and not self.dagster_run.is_finished)
+        return self.run.state.is_terminal and not self.delivers_itself
+
+    @property
+    def delivers_itself(self) -> bool:
+        """Whether the request's own step is there to hand them over."""
+        return bool(self.request.in_step and self.dagster_run and not self.dagster_run.is_finished)
+
+    @property
+    def descendants(self) -> frozenset[str]:
+        """What was selected downstream of the asset, by name."""
+        return frozenset(self.request.selection) - {self.waiter.asset}
 
 
 def load_wishes(store: Store, instance: dg.DagsterInstance, namespace: str) -> list[Wish]:
@@ -89,16 +99,49 @@ def end_wish(store: Store, wish: Wish, reason: str) -> bool:
     return True
 
 
+def siblings_of(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:
+    """Return, by waiter, the other wishes of the same request that share descendants with it."""
+    families: dict[tuple[str, tuple[str, ...]], list[Wish]] = defaultdict(list)
+    for wish in wishes:
+        families[wish.request.root_run, wish.waiter.partitions].append(wish)
+    return {
+        wish.waiter.waiter_id: [
+            other for other in family if other is not wish and wish.descendants & other.descendants
+        ]
+        for family in families.values()
+        for wish in family
+    }
+
+
+def has_to_wait(
+    instance: dg.DagsterInstance, siblings: Iterable[Wish], launched: Collection[str]
+) -> bool:
+    """Whether a sibling of a wish is being served now.
+
+    One goes after the other, so that there is a last one, which takes along what they share when
+    all the others are materialised.
+
+    Args:
+        instance: Where Dagster runs are looked up.
+        siblings: The wish's.
+        launched: The waiters for which this tick has asked for a Dagster run.
+    """
+    return any(
+        sibling.waiter.waiter_id in launched or _is_being_served(instance, sibling)
+        for sibling in siblings
+    )
+
+
 def serve(
-    store: Store, instance: dg.DagsterInstance, wish: Wish, others: Sequence[Wish]
+    store: Store, instance: dg.DagsterInstance, wish: Wish, siblings: Sequence[Wish]
 ) -> Iterator[dg.RunRequest]:
     """Yield the Dagster runs that a ready wish needs now; end the wish once all have ended.
 
     Args:
         store: The control plane.
         instance: Where Dagster runs are looked up.
-        wish: A ready one.
-        others: All open wishes: what they will materialise too is left to the last of them.
+        wish: A ready one that need not wait.
+        siblings: Its own: what they will materialise too is left to the last of them.
     """
     waiter = wish.waiter
     settled = []
@@ -110,7 +153,7 @@ def serve(
             current.state is SegmentState.OPEN
             and _find_run(instance, current.run_key(waiter)) is None
         ):
-            yield _run_request(wish, current, _selection(wish, others))
+            yield _run_request(wish, current, _selection(wish, siblings))
         settled.append(current)
     _end_if_settled(store, waiter, settled)
 
@@ -153,18 +196,18 @@ def _end_if_settled(store: Store, waiter: Waiter, segments: Sequence[Segment]) -
     store.end_waiter(waiter.waiter_id, end, reasons[0] if reasons else None)
 
 
-def _selection(wish: Wish, others: Iterable[Wish]) -> list[dg.AssetKey]:
+def _is_being_served(instance: dg.DagsterInstance, wish: Wish) -> bool:
+    if wish.delivers_itself:
+        return True
+    return wish.run.state.is_terminal and any(
+        _find_run(instance, segment.run_key(wish.waiter)) for segment in segments_of(wish.waiter)
+    )
+
+
+def _selection(wish: Wish, siblings: Iterable[Wish]) -> list[dg.AssetKey]:
     """Return what the run materialises: shared descendants go with the last that waits."""
-    theirs: set[str] = set()
-    for other in others:
-        if (
-            other.waiter.waiter_id != wish.waiter.waiter_id
-            and other.request.root_run == wish.request.root_run
-            and other.waiter.partitions == wish.waiter.partitions
-        ):
-            theirs.update(other.request.selection)
-    asset = wish.waiter.asset
-    names = [n for n in wish.request.selection if n == asset or n not in theirs]
+    theirs = frozenset[str]().union(*(sibling.descendants for sibling in siblings))
+    names = [name for name in wish.request.selection if name not in theirs]
     return [dg.AssetKey.from_user_string(name) for name in names]
 
 
@@ -175,6 +218,8 @@ def _run_request(wish: Wish, segment: Segment, selection: list[dg.AssetKey]) -> 
         TAG_KIND: RunKind.MATERIALISE.value,
         TAG_WAITER: wish.waiter.waiter_id,
         TAG_SEGMENT: str(segment.index),
+        # The next tick tries again. Dagster's run retries would, after a verdict, ask anew and pay.
+        TAG_MAX_RETRIES: "0",
     }
     if wish.request.backfill:
         tags[TAG_BACKFILL] = wish.request.backfill

@@ -1,0 +1,257 @@
+"""What materialising a batch asset does, before and after its answers are there."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import polars as pl
+
+from batchor_core.model.states import WaiterState
+from batchor_dagster import BatchorResource, batch_asset
+from batchor_dagster.constants import TAG_BACKFILL
+from tests.dagster.world import MODEL, ROWS, Verdict, World, answers_asset, events, failure, rows_of
+
+
+def test_request_submits_and_materialises_nothing(world: World) -> None:
+    """A request would hold a worker, or claim answers that are not there."""
+    answers = answers_asset()
+    result = world.request(answers)
+
+    assert result.success
+    assert events(result) == ["ASSET_OBSERVATION"]
+    assert world.batches == ["in_progress"]
+    (seen,) = world.observations()
+    assert seen["batchor/batch_run"] == world.run.run_id
+    assert seen["batchor/rows_in_flight"] == seen["batchor/rows"] == ROWS
+
+
+def test_the_sensors_materialise_what_was_requested(world: World) -> None:
+    """Answers would be paid for and never be handed over."""
+    answers = answers_asset()
+    world.request(answers)
+    world.finish(answers)
+
+    assert world.materialised() == ["d0"]
+    assert world.table()["batch_status"].to_list() == ["ok"] * ROWS
+    assert [waiter.state for waiter in world.waiters] == [WaiterState.SERVED]
+    assert world.sim.ledger().paid_twice() == []
+
+
+def test_second_request_attaches(world: World) -> None:
+    """Impatient clicks would be paid each time."""
+    answers = answers_asset()
+    world.request(answers)
+    again = world.request(answers)
+
+    assert events(again) == ["ASSET_OBSERVATION"]
+    assert world.batches == ["in_progress"]
+    assert [waiter.run_id for waiter in world.waiters] == [world.run.run_id] * 2
+    world.finish(answers)
+    assert world.materialised() == ["d0", "d0"]  # one for each who asked
+
+
+def test_request_with_other_rows_is_refused_while_the_first_is_in_flight(world: World) -> None:
+    """Answers to yesterday's rows would be taken for answers to today's."""
+    rows = [rows_of("d0")]
+
+    @batch_asset(model=MODEL)
+    def answers() -> pl.DataFrame:
+        return rows[-1]
+
+    world.request(answers, partition=None)
+    rows.append(rows_of("d0", 5))
+    again = world.request(answers, partition=None)
+
+    assert not again.success
+    assert f"is being answered by batch run {world.run.run_id!r}" in failure(again)
+    assert f"batchor cancel --run-id {world.run.run_id}" in failure(again)
+    assert world.batches == ["in_progress"]
+    assert len(world.waiters) == 1
+    _assert_no_leftovers(world)
+
+
+def test_finished_run_is_materialised_at_once(world: World) -> None:
+    """Without a daemon there would be no way to get at the answers."""
+    answers = answers_asset()
+    world.request(answers)
+    world.drive(answers)
+    again = world.request(answers)
+
+    assert "ASSET_MATERIALIZATION" in events(again)
+    assert len(world.batches) == 1
+    assert world.waiters[-1].state is WaiterState.SERVED
+
+
+def test_delivered_partition_is_asked_anew(world: World) -> None:
+    """A re-materialisation would hand out old answers for ever."""
+    answers = answers_asset()
+    world.request(answers)
+    world.finish(answers)
+    again = world.request(answers)
+
+    assert events(again) == ["ASSET_OBSERVATION"]
+    assert len(world.runs) == 2
+    assert world.batches == ["completed", "in_progress"]
+
+
+def test_waiting_asset_materialises_in_its_own_request(world: World) -> None:
+    """Small jobs and tests would need a daemon."""
+    answers = answers_asset(wait=True)
+    with _while_waiting(world, world.provider_works):
+        result = world.request(answers)
+
+    assert "ASSET_MATERIALIZATION" in events(result), failure(result)
+    assert world.table().height == ROWS
+    assert [waiter.state for waiter in world.waiters] == [WaiterState.SERVED]
+    assert world.materialise_tick(answers) == []
+
+
+def test_interrupted_wait_cancels_its_batch(world: World) -> None:
+    """Stopping the run would leave the provider working for nobody."""
+    answers = answers_asset(wait=True)
+    with _while_waiting(world, lambda: os.kill(os.getpid(), signal.SIGINT)):
+        result = world.request(answers)
+
+    assert not result.success
+    states = [waiter.state for waiter in world.waiters]
+    assert states == [WaiterState.CANCELLED], failure(result)
+    world.drive(answers)
+    assert world.run.state == "cancelled"
+    assert world.batches == ["cancelled"]
+
+
+def test_materialise_sensor_leaves_a_waiting_request_alone(world: World) -> None:
+    """A partition would be materialised twice: by its request, and by the sensor."""
+    answers = answers_asset(wait=True)
+    asked: list[object] = []
+
+    def finish_behind_its_back() -> None:
+        world.provider_works()
+        asked.extend(world.materialise_tick(answers))
+
+    with _while_waiting(world, finish_behind_its_back):
+        assert world.request(answers).success
+    assert asked == []
+
+
+def test_partition_without_rows_has_the_full_schema(world: World) -> None:
+    """A day without tickets would fail, or break whoever reads its columns."""
+
+    @batch_asset(model=MODEL, output=Verdict)
+    def answers() -> pl.DataFrame:
+        return rows_of("d0", 0)
+
+    result = world.request(answers, partition=None)
+    world.finish(answers)
+
+    assert result.success
+    table = world.table(partition=None)
+    assert table.height == 0
+    assert {"item_id", "label", "score", "batch_status"} <= set(table.columns)
+    assert table.schema["score"] == pl.Int64
+    assert world.batches == []
+
+
+def test_unusable_rows_fail_the_request_and_leave_nothing(world: World) -> None:
+    """A broken input would leave a run that blocks its partition, or be sent in part."""
+
+    @batch_asset(model=MODEL, id_column="id")
+    def answers() -> pl.DataFrame:
+        return pl.DataFrame({"id": ["a", "a"], "prompt": ["x", "y"]})
+
+    result = world.request(answers, partition=None)
+
+    assert not result.success
+    assert "'a'" in failure(result)
+    assert world.batches == []
+    assert world.waiters == []
+    _assert_no_leftovers(world)
+
+
+def test_error_of_the_users_function_is_the_users(world: World) -> None:
+    """The user would read our words about an error in their code."""
+
+    @batch_asset(model=MODEL)
+    def answers() -> pl.DataFrame:
+        raise LookupError("no such table")
+
+    result = world.request(answers, partition=None)
+
+    assert not result.success
+    assert "no such table" in failure(result)
+    assert world.store.list_runs() == []
+
+
+def test_model_that_no_other_process_finds_is_refused(world: World) -> None:
+    """The batch would be paid, and its answers could never be read."""
+
+    class Local(Verdict):
+        pass
+
+    answers = answers_asset(output=Local)
+    result = world.request(answers)
+
+    assert not result.success
+    assert "cannot be imported" in failure(result)
+    assert world.batches == []
+    assert world.waiters == []
+
+
+def test_waiting_asset_may_use_a_local_model(world: World) -> None:
+    """A notebook or a test would need a module of its own for each model."""
+
+    class Local(Verdict):
+        pass
+
+    with _while_waiting(world, world.provider_works):
+        assert world.request(answers_asset(output=Local, wait=True)).success
+
+
+def test_request_whose_backfill_is_unknown_goes_on_without_a_hold(world: World) -> None:
+    """A hold that cannot be opened would cost the request."""
+    result = world.request(answers_asset(), tags={TAG_BACKFILL: "nobody-knows"})
+
+    assert result.success
+    assert world.batches == ["in_progress"]
+
+
+def test_changed_settings_of_the_account_do_not_lose_the_run(world: World) -> None:
+    """A rotated key or another namespace's resource would strand what is in flight."""
+    answers = answers_asset()
+    world.request(answers)
+    world.resources["batchor"] = BatchorResource(
+        state=str(world.folder / "state.sqlite3"), poll_s=0.001, settle_s=1
+    )
+    world.finish(answers)
+
+    assert world.materialised() == ["d0"]
+
+
+def _assert_no_leftovers(world: World) -> None:
+    """Nothing of a run that was never sent stays behind but its closed record."""
+    claimed = {run.run_id for run in world.runs}
+    for run in world.store.list_runs():
+        if run.run_id not in claimed:
+            assert run.state == "cancelled"
+            assert not (world.folder / "artifacts" / "runs" / run.run_id).exists()
+
+
+@contextmanager
+def _while_waiting(world: World, act: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread once the provider works on a batch."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 30
+        while "in_progress" not in world.batches and time.monotonic() < deadline:
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()

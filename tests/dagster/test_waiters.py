@@ -1,0 +1,238 @@
+"""Who waits for what, and what happens once somebody no longer does."""
+
+import dagster as dg
+import polars as pl
+import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+from batchor_core.model.states import RunControlState, WaiterState
+from batchor_dagster import BatchorResource, batch_asset, sensor_builder
+from batchor_dagster.constants import TAG_BACKFILL, TAG_MAX_RETRIES
+from tests.dagster.world import DAYS, MODEL, World, answers_asset, failure, rows_of
+
+
+def _terminate(world: World, result: dg.ExecuteInProcessResult) -> None:
+    """Mark a request's Dagster run as cancelled, as the UI's button does."""
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    world.instance.report_run_canceled(run)
+
+
+def test_terminated_request_cancels_its_batch(world: World) -> None:
+    """The provider would go on working, and charging, for nobody."""
+    answers = answers_asset()
+    _terminate(world, world.request(answers))
+    assert world.materialise_tick(answers) == []
+    world.drive(answers)
+
+    (waiter,) = world.waiters
+    assert waiter.state is WaiterState.CANCELLED
+    assert "was terminated" in (waiter.reason or "")
+    assert world.run.state == "cancelled"
+    assert world.batches == ["cancelled"]
+    assert world.serve(answers) == []
+
+
+def test_cancelled_partition_may_be_asked_again(world: World) -> None:
+    """A partition that was cancelled once would be blocked for ever."""
+    answers = answers_asset()
+    _terminate(world, world.request(answers))
+    world.materialise_tick(answers)
+    world.drive(answers)
+    world.request(answers)
+    world.finish(answers)
+
+    assert world.materialised() == ["d0"]
+
+
+def test_partition_that_is_being_cancelled_says_so(world: World) -> None:
+    """The user would be told to cancel what is being cancelled."""
+    answers = answers_asset()
+    _terminate(world, world.request(answers))
+    world.materialise_tick(answers)
+    again = world.request(answers)
+
+    assert not again.success
+    assert "is still being cancelled: ask again" in failure(again)
+
+
+def test_batch_goes_on_for_whoever_still_waits(world: World) -> None:
+    """One user's cancel would take another's answers away."""
+    answers = answers_asset()
+    first = world.request(answers)
+    world.request(answers)
+    _terminate(world, first)
+    world.finish(answers)
+
+    assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.SERVED]
+    assert world.run.state == "succeeded"
+    assert world.materialised() == ["d0"]
+
+
+def test_batch_may_outlive_its_request(world: World) -> None:
+    """Answers that the user wants to keep would be thrown away with the run that asked."""
+    answers = answers_asset(cancel_on_termination=False)
+    _terminate(world, world.request(answers))
+    world.finish(answers)
+
+    assert [w.state for w in world.waiters] == [WaiterState.CANCELLED]
+    assert world.run.state == "succeeded"
+    assert world.batches == ["completed"]
+
+
+@pytest.mark.parametrize("status", [BulkActionStatus.CANCELING, BulkActionStatus.FAILED])
+def test_cancelled_backfill_ends_its_waiters_only(world: World, status: BulkActionStatus) -> None:
+    """A cancelled backfill would go on being paid, or take others with it."""
+    answers = answers_asset()
+    _add_backfill(world, "stopped")
+    _add_backfill(world, "goes-on")
+    world.request(answers, tags={TAG_BACKFILL: "stopped"})
+    world.request(answers, partition="d1", tags={TAG_BACKFILL: "goes-on"})
+    backfill = world.instance.get_backfill("stopped")
+    assert backfill is not None
+    world.instance.update_backfill(backfill.with_status(status))
+    world.finish(answers)
+
+    assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.SERVED]
+    assert [run.state for run in world.runs] == ["cancelled", "succeeded"]
+    assert world.materialised() == ["d1"]
+
+
+def test_materialise_run_carries_the_backfill(world: World) -> None:
+    """Dagster would not see that the backfill's partition was materialised."""
+    answers = answers_asset()
+    _add_backfill(world, "mine")
+    world.request(answers, tags={TAG_BACKFILL: "mine"})
+    world.drive(answers)
+    (request,) = world.materialise_tick(answers)
+
+    assert request.tags[TAG_BACKFILL] == "mine"
+    assert request.tags[TAG_MAX_RETRIES] == "0"  # Dagster's own would ask, and pay, anew
+    assert request.partition_key == "d0"
+
+
+def test_removed_asset_ends_its_waiters(world: World) -> None:
+    """An asset that is gone would be polled, and asked to materialise, for ever."""
+    answers = answers_asset()
+    world.request(answers)
+
+    @batch_asset(model=MODEL)
+    def another() -> pl.DataFrame:
+        return rows_of("d0")
+
+    assert world.materialise_tick(another) == []
+    world.drive(another)
+
+    (waiter,) = world.waiters
+    assert waiter.state is WaiterState.CANCELLED
+    assert waiter.reason == "asset 'answers' is not defined any more"
+    assert world.run.state == "cancelled"
+
+
+def _pair() -> list[dg.AssetsDefinition]:
+    """Return two batch assets and one that needs both."""
+
+    @batch_asset(model=MODEL, partitions_def=DAYS)
+    def left(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        return rows_of(f"left {context.partition_key}")
+
+    @batch_asset(model=MODEL, partitions_def=DAYS)
+    def right(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        return rows_of(f"right {context.partition_key}")
+
+    @dg.asset(partitions_def=DAYS)
+    def both(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+        return pl.concat([left, right], how="diagonal")
+
+    return [left, right, both]
+
+
+def test_shared_descendant_goes_with_the_last_when_all_are_ready_at_once(world: World) -> None:
+    """What needs two batch assets would never run, or run with yesterday's half."""
+    assets = _pair()
+    world.request(*assets)
+    world.drive(*assets)
+    world.serve(*assets)
+
+    assert world.materialised("left") == world.materialised("right") == ["d0"]
+    assert world.materialised("both") == ["d0"]
+    assert world.table("both").height == 6
+
+
+@pytest.mark.parametrize("first", ["left", "right"])
+def test_shared_descendant_waits_for_the_slower(world: World, first: str) -> None:
+    """It would run before its other half is there."""
+    assets = _pair()
+    world.request(*assets)
+    (slow,) = [w.run_id for w in world.waiters if w.asset != first]
+    world.store.set_control(slow, RunControlState.PAUSE, "by hand")  # it is collected, not finished
+    world.drive(*assets)
+    world.serve(*assets)
+    assert world.materialised(first) == ["d0"]
+    assert world.materialised("both") == []
+
+    world.store.set_control(slow, RunControlState.RUN, None)
+    world.finish(*assets)
+    assert world.materialised("both") == ["d0"]
+
+
+def test_descendants_that_were_not_selected_do_not_run(world: World) -> None:
+    """A user who materialises one asset would find others materialised too."""
+    left, right, both = _pair()
+    world.request(left)
+    world.finish(left, right, both)
+
+    assert world.materialised("left") == ["d0"]
+    assert world.materialised("both") == []
+
+
+def test_one_tick_launches_a_bounded_number_of_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand finished partitions would hold the sensor daemon for minutes."""
+    assert sensor_builder.RUN_REQUESTS_PER_TICK == 50
+    monkeypatch.setattr(sensor_builder, "RUN_REQUESTS_PER_TICK", 2)
+    answers = answers_asset()
+    for day in ("d0", "d1", "d2"):
+        world.request(answers, partition=day)
+    world.drive(answers)
+
+    first = world.materialise_tick(answers)
+    assert [request.partition_key for request in first] == ["d0", "d1"]
+    for request in first:
+        world.launch(request, answers)
+    assert [request.partition_key for request in world.materialise_tick(answers)] == ["d2"]
+
+
+def test_namespaces_do_not_see_each_other(world: World) -> None:
+    """Two code locations on one store would end each other's waiters as removed assets."""
+    answers = answers_asset()
+    world.request(answers)
+    mine = world.resources["batchor"]
+    world.resources["batchor"] = BatchorResource(state=mine.state, poll_s=0.001, namespace="theirs")
+
+    @batch_asset(model=MODEL)
+    def another() -> pl.DataFrame:
+        return rows_of("d0")
+
+    assert world.materialise_tick(another) == []
+    world.provider_works()
+    assert world.advance_tick(another) == []
+    assert [w.state for w in world.waiters] == [WaiterState.OPEN]
+    world.resources["batchor"] = mine
+    world.finish(answers)
+    assert world.materialised() == ["d0"]
+
+
+def _add_backfill(world: World, backfill_id: str) -> None:
+    world.instance.add_backfill(
+        PartitionBackfill(
+            backfill_id=backfill_id,
+            status=BulkActionStatus.REQUESTED,
+            from_failure=False,
+            tags={},
+            backfill_timestamp=1.0,
+            asset_selection=[dg.AssetKey("answers")],
+            partition_names=["d0"],
+        )
+    )
