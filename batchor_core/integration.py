@@ -19,7 +19,7 @@ from batchor_core.planning.result_schema import (
 from batchor_core.planning.schema_compiler import Dialect, compile_schema
 from batchor_core.planning.templates import PromptTemplate
 from batchor_core.providers.openai.adapter import OpenAIProvider
-from batchor_core.store.protocol import ClaimResult, MemberClaim, Store, WaiterRequest
+from batchor_core.store.protocol import ClaimResult, MemberClaim, OpenWork, Store, WaiterRequest
 
 __all__ = [
     "HEAVY_STEPS",
@@ -29,6 +29,7 @@ __all__ = [
     "Items",
     "MemberClaim",
     "OpenAIProvider",
+    "OpenWork",
     "Price",
     "PromptBuilder",
     "PromptTemplate",

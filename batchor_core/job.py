@@ -22,6 +22,7 @@ from batchor_core.sources.protocol import ItemSource
 Items: TypeAlias = Iterable[BatchItem] | ItemSource | pl.DataFrame | pl.LazyFrame | pa.Table
 PromptBuilder = Callable[[BatchItem], str | PromptParts]
 OnUnresolved = Literal["wait", "resubmit", "fail"]
+OnChange = Literal["refuse", "supersede"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,9 @@ class BatchJob:
         timing: Leases, time-outs, polling.
         artifact_policy: What is kept of what was sent and received.
         on_unresolved: What becomes of a batch whose existence cannot be settled.
+        on_change: What becomes of an unfinished run of the same id with other input or another
+            declaration: ``refuse`` the new job, or ``supersede`` the run by a successor, which
+            sends nothing before what the old batches still return is collected.
         assumed_output_tokens: Reserved per item where no upper bound is set.
     """
 
@@ -63,6 +67,7 @@ class BatchJob:
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     artifact_policy: ArtifactPolicy = field(default_factory=ArtifactPolicy)
     on_unresolved: OnUnresolved = "wait"
+    on_change: OnChange = "refuse"
     assumed_output_tokens: int = 500
 
     def __post_init__(self) -> None:

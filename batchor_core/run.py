@@ -1,6 +1,6 @@
 """A handle on one batch run: its state, its control, its results."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -60,6 +60,7 @@ class Run:
         clock: Clock,
         executor: Executor,
         attachment: Attachment | None = None,
+        predecessor: "Run | None" = None,
     ) -> None:
         self._record = record
         self._plan = plan
@@ -68,6 +69,7 @@ class Run:
         self._clock = clock
         self._executor = executor
         self._attachment = attachment
+        self._predecessor = predecessor
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id!r}: {self.status}>"
@@ -115,6 +117,8 @@ class Run:
     def advance(self, deadline_s: float | None = None) -> Progress:
         """Do what is due now, in one bounded cycle.
 
+        A run that this one supersedes is advanced with it, until it is over.
+
         Args:
             deadline_s: Seconds after which nothing new is begun; None for no bound.
 
@@ -123,9 +127,12 @@ class Run:
             SourceError: The source is unusable.
         """
         until = None if deadline_s is None else self._clock.monotonic() + deadline_s
+        before: Sequence[str] = ()
+        if self._predecessor is not None and not self._predecessor.is_finished:
+            before = self._predecessor.advance(deadline_s).did
         progress = self._executor.advance(self.run_id, self._plan, self._attachment, until)
         self._record = progress.run
-        return progress
+        return progress.with_did(*before)
 
     def ingest(self) -> "Run":
         """Read the source to its end and send nothing: ``advance`` does that.

@@ -8,25 +8,16 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
-import polars as pl
-import pyarrow as pa
 from pydantic import BaseModel
 
-from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
 from batchor_core.clock import Clock, SystemClock
-from batchor_core.errors import ConfigurationError, FingerprintMismatchError, LeaseLostError
+from batchor_core.errors import ConfigurationError
 from batchor_core.executor.advance import Executor
-from batchor_core.executor.cycle import Attachment, LeaseKeeper, Probe, no_probe
-from batchor_core.executor.digests import RowsDigest, fingerprint
+from batchor_core.executor.cycle import Attachment, Probe, no_probe
 from batchor_core.executor.plan import ProviderFactory, RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
-from batchor_core.executor.requests import read_requests, source_mark
 from batchor_core.executor.sweep import sweep
-from batchor_core.home import default_home
 from batchor_core.ids import new_run_id
 from batchor_core.job import (
     BatchJob,
@@ -38,16 +29,11 @@ from batchor_core.job import (
 )
 from batchor_core.model.records import NewRun, RunRecord
 from batchor_core.model.states import RunControlState, RunState
-from batchor_core.planning.prompts import PromptReader
-from batchor_core.planning.templates import PromptTemplate
+from batchor_core.places import MEMORY, ArtifactPlace, StoragePlace, open_artifacts, open_store
 from batchor_core.providers.openai.adapter import OpenAIProvider
 from batchor_core.providers.openai.config import OpenAIProviderConfig
+from batchor_core.reattach import Reattachment, attachment_of
 from batchor_core.run import Run
-from batchor_core.sources.frames import FrameItemSource
-from batchor_core.sources.items import BatchItemSource
-from batchor_core.sources.protocol import ItemSource
-from batchor_core.store.protocol import Store
-from batchor_core.store.sql import PostgresStorage, SQLiteStorage
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +59,8 @@ class BatchRunner:
 
     def __init__(
         self,
-        storage: Store | str | os.PathLike[str] | None = None,
-        artifacts: ArtifactStore | str | os.PathLike[str] | None = None,
+        storage: StoragePlace = None,
+        artifacts: ArtifactPlace = None,
         *,
         namespace: str = DEFAULT_NAMESPACE,
         connect: ProviderFactory = OpenAIProvider,
@@ -82,10 +68,11 @@ class BatchRunner:
         probe: Probe = no_probe,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self.in_memory = storage == "memory"
-        self.store = _open_store(storage, self._clock)
-        self.artifacts = self._open_artifacts(storage, artifacts)
+        self.in_memory = storage == MEMORY
+        self._scratch = tempfile.TemporaryDirectory(prefix="batchor-") if self.in_memory else None
+        self.store = open_store(storage, self._clock)
+        scratch = self._scratch.name if self._scratch else ""
+        self.artifacts = open_artifacts(artifacts, storage, scratch)
         self.namespace = namespace
         owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._owner = owner
@@ -142,8 +129,7 @@ class BatchRunner:
         """
         stored = StoredJob.of(job)
         plan = bind(stored, job.structured_output, self._adapter)
-        attachment = Attachment(source=_source_of(job), prompts=_prompts_of(job))
-        _check_columns(attachment)
+        attachment = attachment_of(job)
         declaration = declaration_of(
             job, host=plan.provider.host, schema=plan.schema.schema if plan.schema else None
         )
@@ -158,9 +144,18 @@ class BatchRunner:
         )
         if job.structured_output is not None and stored.output is not None:
             self._models[stored.output] = job.structured_output
-        record = self.store.create_run(new)
-        if run_id is not None:
-            record = self._reattach(record, new, plan, attachment)
+        if run_id is None:
+            record = self.store.create_run(new)
+        else:
+            record = Reattachment(
+                store=self.store,
+                clock=self._clock,
+                owner=self._owner,
+                new=new,
+                plan=plan,
+                attachment=attachment,
+                on_change=job.on_change,
+            ).record()
         self._plans[record.run_id] = plan
         return self._handle(record, plan, attachment)
 
@@ -285,7 +280,16 @@ class BatchRunner:
             clock=self._clock,
             executor=self._executor,
             attachment=attachment,
+            predecessor=self._predecessor_of(record),
         )
+
+    def _predecessor_of(self, record: RunRecord) -> Run | None:
+        """Return the run that this one waits for, where there is one that is not over."""
+        if record.predecessor is None or record.state.is_terminal:
+            return None
+        if self.store.get_run(record.predecessor).state.is_terminal:
+            return None
+        return self.get_run(record.predecessor)
 
     def _rehydrate(self, record: RunRecord) -> RunPlan:
         stored = StoredJob.model_validate(record.spec)
@@ -293,119 +297,3 @@ class BatchRunner:
         if stored.output is not None:
             output = self._models.get(stored.output) or load_model(stored.output)
         return bind(stored, output, self._adapter)
-
-    def _reattach(
-        self, record: RunRecord, new: NewRun, plan: RunPlan, attachment: Attachment
-    ) -> RunRecord:
-        """Make sure that an existing run is the one that is asked for."""
-        if record.state is RunState.INGESTING:
-            return self._reattach_ingesting(record, new, attachment)
-        if record.declaration_digest != new.declaration_digest:
-            raise FingerprintMismatchError(
-                f"run {record.run_id!r} exists with another model, other parameters, prompts or "
-                "output schema: choose another run id"
-            )
-        if record.fingerprint is not None and record.fingerprint != _fingerprint_of(
-            new, plan, attachment
-        ):
-            raise FingerprintMismatchError(
-                f"run {record.run_id!r} exists with other input rows or prompts: choose another "
-                "run id"
-            )
-        return record
-
-    def _reattach_ingesting(
-        self, record: RunRecord, new: NewRun, attachment: Attachment
-    ) -> RunRecord:
-        """Go on with a half-read run; one whose declaration or source has changed begins again."""
-        mark = source_mark(attachment.source)
-        checkpoint = record.checkpoint or {}
-        same_source = not checkpoint or (mark is not None and checkpoint.get("source") == mark)
-        if record.declaration_digest == new.declaration_digest and same_source:
-            return record
-        seconds = timedelta(seconds=StoredJob.model_validate(new.spec).timing.lease_s)
-        keeper = LeaseKeeper.acquire(
-            self.store, self._clock, record.run_id, self._owner, seconds.total_seconds()
-        )
-        if keeper is None and record.declaration_digest == new.declaration_digest and mark is None:
-            return record  # nobody can tell whether the rows are the same; their reader goes on
-        if keeper is None:
-            raise LeaseLostError(
-                f"run {record.run_id!r} is being read by another process: wait for it, or choose "
-                "another run id"
-            )
-        try:
-            return self.store.restart_ingestion(keeper.lease, new)
-        finally:
-            keeper.release()
-
-    def _open_artifacts(
-        self,
-        storage: Store | str | os.PathLike[str] | None,
-        artifacts: ArtifactStore | str | os.PathLike[str] | None,
-    ) -> ArtifactStore:
-        if isinstance(artifacts, ArtifactStore):
-            return artifacts
-        if artifacts is not None:
-            return ArtifactStore(artifacts)
-        if storage is None:
-            return LocalArtifactStore(default_home() / "artifacts")
-        if self.in_memory:
-            self._scratch = tempfile.TemporaryDirectory(prefix="batchor-")
-            return LocalArtifactStore(self._scratch.name)
-        if isinstance(storage, (str, os.PathLike)) and not _is_dsn(storage):
-            return LocalArtifactStore(Path(storage).expanduser().absolute().parent / "artifacts")
-        raise ConfigurationError(
-            "say where the files of the data plane shall lie: BatchRunner(storage, artifacts=...)"
-        )
-
-
-def _open_store(storage: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:
-    if storage is None:
-        return SQLiteStorage(default_home() / "state.sqlite3", clock=clock)
-    if storage == "memory":
-        return SQLiteStorage.in_memory(clock=clock)
-    if isinstance(storage, (str, os.PathLike)):
-        if _is_dsn(storage):
-            return PostgresStorage(str(storage), clock=clock)
-        return SQLiteStorage(storage, clock=clock)
-    return storage
-
-
-def _is_dsn(storage: str | os.PathLike[str]) -> bool:
-    return isinstance(storage, str) and storage.startswith(("postgres://", "postgresql"))
-
-
-def _source_of(job: BatchJob) -> ItemSource:
-    items: Any = job.items
-    if isinstance(items, (pl.DataFrame, pl.LazyFrame, pa.Table)):
-        return FrameItemSource(items, job.id_column)
-    if hasattr(type(items), "blocks"):
-        return items  # type: ignore[no-any-return]  # a protocol; checked by its use
-    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
-        raise ConfigurationError(
-            f"items is a {type(items).__name__}: give BatchItems, a frame or a source (a file is "
-            "opened with batchor_core.open_source)"
-        )
-    return BatchItemSource(items)
-
-
-def _prompts_of(job: BatchJob) -> PromptReader:
-    template = PromptTemplate(job.prompt_template) if job.prompt_template is not None else None
-    return PromptReader(build=job.build_prompt, template=template)
-
-
-def _check_columns(attachment: Attachment) -> None:
-    """Refuse a job whose prompts name a column that is not there, before a run is recorded."""
-    columns = attachment.source.columns
-    if columns is not None:
-        attachment.prompts.check(columns, attachment.source.label)
-
-
-def _fingerprint_of(new: NewRun, plan: RunPlan, attachment: Attachment) -> str:
-    """Return the fingerprint that a job would have, by reading its source once."""
-    digest = RowsDigest()
-    for ids, keys, members in read_requests(plan, attachment):
-        digest.add(ids, keys, members)
-    declaration = encode_declaration(new.spec["declaration"])
-    return fingerprint(declaration, digest.member_digests())

@@ -5,13 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_core import (
-    BatchorError,
-    BatchRunner,
-    ConfigurationError,
-    Run,
-    RunControlState,
-)
+from batchor_core import BatchorError, BatchRunner, ConfigurationError, Run, RunControlState
 from batchor_dagster.connections import BATCHOR_RESOURCE, location_of, open_runner
 from batchor_dagster.constants import ADVANCE_JOB, TAG_KIND, RunKind
 from batchor_dagster.declaration import BatchAssetDeclaration

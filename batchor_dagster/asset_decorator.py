@@ -10,10 +10,15 @@ import dagster as dg
 from pydantic import BaseModel
 
 from batchor_core import ArtifactPolicy, ChunkPolicy, ConfigurationError, RetryPolicy
-from batchor_core.job import PromptBuilder
-from batchor_core.planning.result_schema import ResultDeclaration, arrow_type, build_result_schema
-from batchor_core.planning.schema_compiler import Dialect, compile_schema
-from batchor_core.planning.templates import PromptTemplate
+from batchor_core.integration import (
+    Dialect,
+    PromptBuilder,
+    PromptTemplate,
+    ResultDeclaration,
+    arrow_type,
+    build_result_schema,
+    compile_schema,
+)
 from batchor_dagster.connections import BATCHOR_RESOURCE, location_of, open_runner
 from batchor_dagster.constants import TAG_ASSET, TAG_BATCH_RUN
 from batchor_dagster.declaration import BatchAssetDeclaration, attach

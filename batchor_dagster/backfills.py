@@ -6,7 +6,7 @@ from functools import lru_cache
 import dagster as dg
 
 from batchor_core.errors import StaleTransitionError
-from batchor_core.store.protocol import Store
+from batchor_core.integration import Store
 from batchor_dagster.connections import location_of
 from batchor_dagster.constants import TAG_KIND, TAG_WAITING_FOR, RunKind
 from batchor_dagster.hold import (

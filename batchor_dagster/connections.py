@@ -7,7 +7,7 @@ from typing import Any
 from dagster import DagsterRun
 
 from batchor_core import BatchRunner, ConfigurationError, OpenAIProviderConfig
-from batchor_core.providers.openai.adapter import OpenAIProvider
+from batchor_core.integration import OpenAIProvider
 from batchor_dagster.resources import BatchorResource, OpenAIBatchResource
 
 BATCHOR_RESOURCE = "batchor"

@@ -16,7 +16,7 @@ from batchor_core import (
     RetryPolicy,
     TimingPolicy,
 )
-from batchor_core.job import Items, PromptBuilder
+from batchor_core.integration import Items, PromptBuilder
 
 _DECLARATION = "batchor_declaration"
 """Attribute of a step's function. An asset's metadata would not do: Dagster will refuse values

@@ -31,7 +31,7 @@ from dagster import (
 from pydantic import Field
 from upath import UPath
 
-from batchor_core.ids import path_segment
+from batchor_core.integration import path_segment
 from batchor_dagster.constants import (
     META_COLUMN_SCHEMA,
     META_PARTITION_ROW_COUNT,

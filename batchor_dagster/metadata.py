@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchor_core import Run, RunSummary
-from batchor_core.planning.prices import Price
+from batchor_core.integration import Price
 from batchor_dagster import constants as c
 
 _SHOWN_ERROR_CODES = 5

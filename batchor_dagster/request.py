@@ -11,10 +11,14 @@ from typing import Any
 import dagster as dg
 
 from batchor_core import BatchJob, Run, RunControlState
-from batchor_core.ids import new_waiter_id
-from batchor_core.job import check_importable
-from batchor_core.model.states import WaiterState
-from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
+from batchor_core.integration import (
+    ClaimResult,
+    MemberClaim,
+    WaiterRequest,
+    WaiterState,
+    check_importable,
+    new_waiter_id,
+)
 from batchor_dagster.hold import HoldRequest, open_or_join
 from batchor_dagster.materialise import materialise_in_step
 from batchor_dagster.metadata import progress_metadata
@@ -36,7 +40,9 @@ def request(step: Step) -> Iterator[dg.MaterializeResult[Any]]:
     """
     spooled = _spool(step)
     waiter = _waiter(step)
-    claimed = step.runner.store.claim(spooled.run_id, _members(step, spooled), waiter)
+    claimed = step.runner.store.claim(
+        spooled.run_id, _members(step, spooled), waiter, supersede=True
+    )
     if claimed.conflict:
         _discard(step, spooled)
         raise _conflict(step, claimed)
@@ -45,6 +51,13 @@ def request(step: Step) -> Iterator[dg.MaterializeResult[Any]]:
         _discard(step, spooled)
         run = step.runner.get_run(claimed.run_id)
         step.context.log.info("joining batch run %s, which asks the same already", run.run_id)
+    if claimed.superseded:
+        run = step.runner.get_run(spooled.run_id)  # a handle that ends its predecessor first
+        step.context.log.warning(
+            "batch run %s asks with other rows, another declaration, or is being cancelled: this "
+            "request takes its place, and is sent when its provider batches have ended",
+            claimed.superseded,
+        )
     if run.refresh().is_finished or step.declaration.wait:
         yield from _deliver_here(step, run, waiter.waiter_id)
         return
@@ -159,16 +172,10 @@ def _discard(step: Step, run: Run) -> None:
 
 def _conflict(step: Step, claimed: ClaimResult) -> dg.Failure:
     names = ", ".join(repr(i.partition) if i.partition else "the asset" for i in claimed.conflict)
-    holder = step.runner.store.get_run(claimed.run_id)
-    if holder.control is RunControlState.CANCEL:
-        return dg.Failure(
-            f"batch run {claimed.run_id!r} of {names} is still being cancelled: ask again when its "
-            "provider batches have ended"
-        )
     return dg.Failure(
-        f"{names} is being answered by batch run {claimed.run_id!r}, with other rows or another "
-        "declaration: wait until that is materialised, or cancel it "
-        f"(batchor cancel --run-id {claimed.run_id}), then ask again",
+        f"{names} is being answered by batch run {claimed.run_id!r}, together with other "
+        f"partitions of namespace {step.runner.namespace!r}: wait until those are materialised, "
+        f"or cancel it (batchor cancel --run-id {claimed.run_id}), then ask again",
         allow_retries=False,
     )
 

@@ -7,13 +7,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, SecretStr
 
-from batchor_core import (
-    BatchRunner,
-    OpenAIEnqueueLimitConfig,
-    OpenAIProviderConfig,
-    TimingPolicy,
-)
-from batchor_core.executor.plan import ProviderFactory
+from batchor_core import BatchRunner, OpenAIEnqueueLimitConfig, OpenAIProviderConfig, TimingPolicy
+from batchor_core.integration import ProviderFactory
 from batchor_dagster.hold import HoldKind
 
 

@@ -9,9 +9,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batchor_core import BatchRunner, RunControlState, TimingPolicy
-from batchor_core.executor.due import HEAVY_STEPS, due_steps
-from batchor_core.model.records import RunRecord
-from batchor_core.store.protocol import OpenWork
+from batchor_core.integration import HEAVY_STEPS, OpenWork, RunRecord, due_steps
 from batchor_dagster.advance import UNUSABLE, build_advance_job, run_config
 from batchor_dagster.backfills import Backfills
 from batchor_dagster.connections import BATCHOR_RESOURCE, batchor_resource, open_runner

@@ -13,9 +13,7 @@ import dagster as dg
 
 from batchor_core import RunControlState
 from batchor_core.errors import StaleTransitionError
-from batchor_core.model.records import RunRecord, Waiter
-from batchor_core.model.states import WaiterState
-from batchor_core.store.protocol import Store
+from batchor_core.integration import RunRecord, Store, Waiter, WaiterState
 from batchor_dagster.constants import (
     TAG_ASSET,
     TAG_BACKFILL,

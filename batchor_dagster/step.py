@@ -8,8 +8,7 @@ from functools import cached_property
 import dagster as dg
 
 from batchor_core import BatchorError, BatchRunner, ConfigurationError, OpenAIProviderConfig
-from batchor_core.job import Items
-from batchor_core.model.records import Identity
+from batchor_core.integration import Identity, Items
 from batchor_dagster.connections import batchor_resource, location_of, provider_resource
 from batchor_dagster.declaration import BatchAssetDeclaration
 from batchor_dagster.resources import BatchorResource

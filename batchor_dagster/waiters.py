@@ -8,7 +8,7 @@ from typing import Any
 
 from dagster import AssetKey, DagsterRun
 
-from batchor_core.model.records import Waiter
+from batchor_core.integration import Waiter
 from batchor_dagster.constants import TAG_BACKFILL
 
 MAX_ATTEMPTS = 3

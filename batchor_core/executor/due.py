@@ -71,8 +71,12 @@ def _due_of_chunk(chunk: ChunkRecord, work: OpenWork, now: datetime) -> Iterator
     control = work.run.control
     if control is RunControlState.CANCEL:
         yield Due(step="cancel", at=now)
-    elif control is RunControlState.RUN and work.run.state is RunState.RUNNING:
+    elif control is RunControlState.RUN and _may_send(work):
         yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))
+
+
+def _may_send(work: OpenWork) -> bool:
+    return work.run.state is RunState.RUNNING and not work.is_blocked
 
 
 def _holds_up(work: OpenWork) -> bool:

@@ -35,6 +35,8 @@ def submit(cycle: Cycle) -> bool:
     Returns:
         Whether anything was sent or changed.
     """
+    if _is_blocked(cycle):
+        return False
     did = False
     now = cycle.clock.now()
     for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
@@ -54,6 +56,12 @@ def submit(cycle: Cycle) -> bool:
             _wait_for_room(cycle, intent)
             break
     return did
+
+
+def _is_blocked(cycle: Cycle) -> bool:
+    """Whether the run that this one supersedes still works: what it returns is paid once."""
+    predecessor = cycle.run.predecessor
+    return predecessor is not None and not cycle.store.get_run(predecessor).state.is_terminal
 
 
 def _intent(cycle: Cycle, chunk: ChunkRecord) -> NewSubmission:

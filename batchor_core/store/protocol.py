@@ -86,11 +86,13 @@ class ClaimResult:
             cancelled with the reason ``attached``.
         conflict: The identities that are open under another fingerprint (or spread over several
             runs); then nothing was changed and ``run_id`` is the first such run.
+        superseded: The run whose identities and waiters were taken over; None: none was.
     """
 
     run_id: str
     attached: bool
     conflict: tuple[Identity, ...] = ()
+    superseded: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +104,14 @@ class OpenWork:
         submissions: Those in ``intended``, ``active`` and ``ended``, and collected ones whose items
             to be retried are not packed.
         scope_free_at: When the scope's back-off ends, where there is one.
+        is_blocked: Whether the run's predecessor is not terminal yet: nothing is sent before.
     """
 
     run: RunRecord
     chunks: Sequence[ChunkRecord]
     submissions: Sequence[SubmissionRecord]
     scope_free_at: datetime | None
+    is_blocked: bool = False
 
 
 class Store(Protocol):
@@ -139,6 +143,17 @@ class Store(Protocol):
         limit: int | None = None,
     ) -> list[RunRecord]:
         """Return runs, newest first."""
+        ...
+
+    def supersede_run(self, run_id: str, successor: NewRun) -> RunRecord:
+        """Open ``successor`` with ``run_id`` as its predecessor, which gets control ``cancel``.
+
+        One transaction. A successor of this id that exists is returned unchanged.
+        """
+        ...
+
+    def successor_of(self, run_id: str) -> RunRecord | None:
+        """Return the run that supersedes this one, or None."""
         ...
 
     def restart_ingestion(self, lease: Lease, run: NewRun) -> RunRecord:
@@ -393,14 +408,18 @@ class Store(Protocol):
         run_id: str,
         members: Sequence[MemberClaim],
         waiter: WaiterRequest,
+        *,
+        supersede: bool = False,
     ) -> ClaimResult:
         """Open the identities for this run, or attach to the open run that has them.
 
         One transaction: with every identity free, the members become open and the waiter is
         recorded for ``run_id``; with all of them open in one other run with equal fingerprints,
         the waiter is recorded there and ``run_id`` gets control ``cancel`` with the reason
-        ``attached``; anything else is a conflict and changes nothing. Two claims that race for an
-        identity are serialised.
+        ``attached``; anything else is a conflict and changes nothing, unless ``supersede`` is
+        given and one other run has exactly these identities: then that run gets control
+        ``cancel``, its waiters come over, and it becomes the predecessor of ``run_id``. Two claims
+        that race for an identity are serialised.
         """
         ...
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import polars as pl
 
-from batchor_core.model.states import WaiterState
+from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset
 from batchor_dagster.constants import TAG_BACKFILL
 from tests.dagster.world import MODEL, ROWS, Verdict, World, answers_asset, events, failure, rows_of
@@ -53,7 +53,7 @@ def test_second_request_attaches(world: World) -> None:
     assert world.materialised() == ["d0", "d0"]  # one for each who asked
 
 
-def test_request_with_other_rows_is_refused_while_the_first_is_in_flight(world: World) -> None:
+def test_request_with_other_rows_supersedes_the_first(world: World) -> None:
     """Answers to yesterday's rows would be taken for answers to today's."""
     rows = [rows_of("d0")]
 
@@ -65,12 +65,47 @@ def test_request_with_other_rows_is_refused_while_the_first_is_in_flight(world: 
     rows.append(rows_of("d0", 5))
     again = world.request(answers, partition=None)
 
-    assert not again.success
-    assert f"is being answered by batch run {world.run.run_id!r}" in failure(again)
-    assert f"batchor cancel --run-id {world.run.run_id}" in failure(again)
+    assert again.success
+    first, second = world.runs
+    assert second.predecessor == first.run_id
+    assert first.control_reason == f"superseded by {second.run_id}"
+    assert {waiter.run_id for waiter in world.waiters} == {second.run_id}
+    world.finish(answers)
+    assert world.batches == ["cancelled", "completed"]
+    assert world.materialised() == [None, None]  # both who asked get today's answers
+    assert world.table(partition=None).height == 5
+    assert world.sim.ledger().paid_twice() == []
+
+
+def test_successor_sends_nothing_before_its_predecessor_has_ended(world: World) -> None:
+    """Rows that the old batches still answer would be paid for at the same time."""
+    rows = [rows_of("d0")]
+
+    @batch_asset(model=MODEL)
+    def answers() -> pl.DataFrame:
+        return rows[-1]
+
+    world.request(answers, partition=None)
+    world.sim.faults({"kind": "http_error", "status": 503, "match": {"route": "batches.cancel"}})
+    rows.append(rows_of("d0", 5))
+    world.request(answers, partition=None)
+
     assert world.batches == ["in_progress"]
-    assert len(world.waiters) == 1
-    _assert_no_leftovers(world)
+    world.sim.clear_faults()
+    world.finish(answers)
+    assert world.batches[-1] == "completed"
+
+
+def test_request_during_a_cancellation_takes_its_place(world: World) -> None:
+    """Who changed his mind about a cancellation would have to try again and again."""
+    answers = answers_asset()
+    world.request(answers)
+    world.store.set_control(world.run.run_id, RunControlState.CANCEL, "by hand")
+    world.request(answers)
+
+    assert [run.predecessor is None for run in world.runs] == [True, False]
+    world.finish(answers)
+    assert set(world.materialised()) == {"d0"}
 
 
 def test_finished_run_is_materialised_at_once(world: World) -> None:

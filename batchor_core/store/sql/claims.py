@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import RunControlState
 from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
 from batchor_core.store.sql.engine import UniqueConflictError
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.members import find_open_members
-from batchor_core.store.sql.runs import load_run, write_control
+from batchor_core.store.sql.members import close_members, find_open_members
+from batchor_core.store.sql.runs import load_run, supersede_run, write_control
 from batchor_core.store.sql.tables import members, runs
 from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
 from batchor_core.store.sql.waiters import add_waiter, run_of_waiter
@@ -23,17 +23,27 @@ class Claims(Aggregate):
     """The claims' part of the store."""
 
     def claim(
-        self, run_id: str, members: Sequence[MemberClaim], waiter: WaiterRequest
+        self,
+        run_id: str,
+        members: Sequence[MemberClaim],
+        waiter: WaiterRequest,
+        *,
+        supersede: bool = False,
     ) -> ClaimResult:
         """See ``Store.claim``. A claim of a waiter that is recorded already changes nothing."""
         try:
-            return self._claim_once(run_id, members, waiter)
+            return self._claim_once(run_id, members, waiter, supersede=supersede)
         except UniqueConflictError:
             # Another claim opened an identity between our look and our insert; it is visible now.
-            return self._claim_once(run_id, members, waiter)
+            return self._claim_once(run_id, members, waiter, supersede=supersede)
 
     def _claim_once(
-        self, run_id: str, claims: Sequence[MemberClaim], waiter: WaiterRequest
+        self,
+        run_id: str,
+        claims: Sequence[MemberClaim],
+        waiter: WaiterRequest,
+        *,
+        supersede: bool,
     ) -> ClaimResult:
         with self._write() as tx:
             load_run(tx, run_id)
@@ -47,6 +57,12 @@ class Claims(Aggregate):
                 return ClaimResult(run_id=run_id, attached=False)
             conflict = _conflict(tx, claims, held)
             holder = held[0].run_id
+            if conflict and supersede and _has_just_these(tx, holder, claims, held):
+                close_members(tx, holder)
+                supersede_run(tx, holder, run_id)
+                _open_members(tx, run_id, claims)
+                add_waiter(tx, run_id, waiter)
+                return ClaimResult(run_id=run_id, attached=False, superseded=holder)
             if conflict:
                 first = next(member for member in held if member.identity == conflict[0])
                 return ClaimResult(run_id=first.run_id, attached=False, conflict=conflict)
@@ -88,6 +104,16 @@ def _conflict(
     if one_run and all_held and not ending:
         return ()
     return tuple(member.identity for member in held)
+
+
+def _has_just_these(
+    tx: Transaction, holder: str, claims: Sequence[MemberClaim], held: Sequence[Member]
+) -> bool:
+    """Whether one run holds all claimed identities and no other."""
+    if {member.run_id for member in held} != {holder} or len(held) != len(claims):
+        return False
+    count = select(func.count()).where(members.c.run_id == holder, members.c.is_open)
+    return bool(tx.execute(count).scalar_one() == len(claims))
 
 
 def _open_members(tx: Transaction, run_id: str, claims: Sequence[MemberClaim]) -> None:

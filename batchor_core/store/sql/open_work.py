@@ -60,12 +60,14 @@ def _open_work(tx: Transaction, which: ColumnElement[bool]) -> list[OpenWork]:
     for row in tx.execute(open_submissions).mappings():
         submissions_of[row["run_id"]].append(as_submission(row))
     free_at = _backoffs(tx, {run.scope for run in found})
+    unfinished = _unfinished(tx, {run.predecessor for run in found if run.predecessor})
     return [
         OpenWork(
             run=run,
             chunks=chunks_of[run.run_id],
             submissions=submissions_of[run.run_id],
             scope_free_at=free_at.get(run.scope),
+            is_blocked=run.predecessor in unfinished,
         )
         for run in found
     ]
@@ -78,6 +80,13 @@ def _is_open() -> ColumnElement[bool]:
         submissions.c.retries_packed.is_(False),
     )
     return or_(submissions.c.state.in_(list(_OPEN_SUBMISSIONS)), waits)
+
+
+def _unfinished(tx: Transaction, run_ids: Iterable[str]) -> set[str]:
+    statement = select(runs.c.run_id).where(
+        runs.c.run_id.in_(list(run_ids)), runs.c.state.not_in(list(TERMINAL_RUN_STATES))
+    )
+    return {row.run_id for row in tx.execute(statement)}
 
 
 def _backoffs(tx: Transaction, names: Iterable[str]) -> dict[str, datetime | None]:

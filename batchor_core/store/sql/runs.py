@@ -29,25 +29,8 @@ class Runs(Aggregate):
 
     def create_run(self, run: NewRun) -> RunRecord:
         """See ``Store.create_run``."""
-        values = {
-            **{column.name: getattr(run, column.name) for column in record_columns(runs, NewRun)},
-            "state": RunState.INGESTING,
-            "control": RunControlState.RUN,
-            "total_items": 0,
-        }
         with self._write() as tx:
-            stamps = {"created_at": tx.now, "updated_at": tx.now}
-            if tx.insert_if_absent(runs, values | stamps):
-                lease = {"run_id": run.run_id, "owner": None, "token": 0, "expires_at": tx.now}
-                tx.execute(insert(leases).values(lease))
-                append_event(
-                    tx,
-                    run.run_id,
-                    "run.created",
-                    namespace=run.namespace,
-                    account=run.account,
-                    scope=run.scope,
-                )
+            _insert_run(tx, run)
             return load_run(tx, run.run_id)
 
     def get_run(self, run_id: str) -> RunRecord:
@@ -75,6 +58,20 @@ class Runs(Aggregate):
         """See ``Store.set_control``."""
         with self._write() as tx:
             return write_control(tx, run_id, control, reason)
+
+    def supersede_run(self, run_id: str, successor: NewRun) -> RunRecord:
+        """See ``Store.supersede_run``."""
+        with self._write() as tx:
+            if _insert_run(tx, successor):
+                supersede_run(tx, run_id, successor.run_id)
+            return load_run(tx, successor.run_id)
+
+    def successor_of(self, run_id: str) -> RunRecord | None:
+        """See ``Store.successor_of``."""
+        statement = select(*_COLUMNS).where(runs.c.predecessor == run_id)
+        with self._read() as tx:
+            row = tx.execute(statement).mappings().first()
+            return RunRecord(**row) if row is not None else None
 
     def restart_ingestion(self, lease: Lease, run: NewRun) -> RunRecord:
         """See ``Store.restart_ingestion``."""
@@ -140,6 +137,43 @@ class Runs(Aggregate):
             )
             close_members_if_unwanted(tx, run)
             return run
+
+
+def _insert_run(tx: Transaction, run: NewRun) -> bool:
+    """Insert a run in ``ingesting`` with its lease, unless there is one of this id."""
+    values = {
+        **{column.name: getattr(run, column.name) for column in record_columns(runs, NewRun)},
+        "state": RunState.INGESTING,
+        "control": RunControlState.RUN,
+        "total_items": 0,
+        "created_at": tx.now,
+        "updated_at": tx.now,
+    }
+    if not tx.insert_if_absent(runs, values):
+        return False
+    lease = {"run_id": run.run_id, "owner": None, "token": 0, "expires_at": tx.now}
+    tx.execute(insert(leases).values(lease))
+    append_event(
+        tx,
+        run.run_id,
+        "run.created",
+        namespace=run.namespace,
+        account=run.account,
+        scope=run.scope,
+    )
+    return True
+
+
+def supersede_run(tx: Transaction, run_id: str, successor_id: str) -> None:
+    """End one run in favour of another, which inherits those who wait."""
+    write_control(tx, run_id, RunControlState.CANCEL, f"superseded by {successor_id}")
+    tx.execute(
+        update(waiters)
+        .where(waiters.c.run_id == run_id, waiters.c.state == WaiterState.OPEN)
+        .values(run_id=successor_id, progress={}, version=waiters.c.version + 1)
+    )
+    tx.execute(update(runs).where(runs.c.run_id == successor_id).values(predecessor=run_id))
+    append_event(tx, successor_id, "run.supersedes", predecessor=run_id)
 
 
 def load_run(tx: Transaction, run_id: str) -> RunRecord:

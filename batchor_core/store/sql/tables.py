@@ -67,6 +67,7 @@ runs = Table(
     Column("finished_at", Instant),
     Column("predecessor", Text),
     Index(None, "namespace", "state", "ordinal"),  # list_runs
+    Index(None, "predecessor"),  # successor_of
     sqlite_autoincrement=True,
 )
 

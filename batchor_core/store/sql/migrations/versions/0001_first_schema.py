@@ -49,6 +49,11 @@ def _create_runs() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index(
+        op.f("ix_batchor_runs_predecessor"),
+        "batchor_runs",
+        ["predecessor"],
+    )
+    op.create_index(
         op.f("ix_batchor_runs_namespace_state_ordinal"),
         "batchor_runs",
         ["namespace", "state", "ordinal"],
