@@ -241,11 +241,19 @@ class BatchRunner:
         for account in {submission.account for submission in due}:
             mine = [submission for submission in due if submission.account == account]
             run_id = accounts.get(account, mine[0].run_id)
-            stored = StoredJob.model_validate(self.store.get_run(run_id).spec)
             try:
-                sweep(self.store, self._adapter(stored.provider_config), self._clock, mine)
+                sweep(self.store, self._provider_of(run_id), self._clock, mine)
             except ConfigurationError as exc:
                 logger.warning("run %s: its account cannot be reached from here: %s", run_id, exc)
+
+    def _provider_of(self, run_id: str) -> OpenAIProvider:
+        """Return the account of a run, with the key that this process may have been given."""
+        plan = self._plans.get(run_id)
+        if plan is not None:
+            config = plan.job.provider_config
+        else:
+            config = StoredJob.model_validate(self.store.get_run(run_id).spec).provider_config
+        return self._adapter(config)
 
     def _poll_account(self, account: str, run_id: str, until: float) -> bool:
         now = self._clock.now()
@@ -257,7 +265,7 @@ class BatchRunner:
         try:
             return poll(
                 self.store,
-                self._adapter(stored.provider_config),
+                self._provider_of(run_id),
                 self._clock,
                 due,
                 poll_s=stored.timing.poll_s,

@@ -21,7 +21,7 @@ from batchor_core.cli.job_options import (
 from batchor_core.cli.options import Place, json_option, place_options, timeout_option
 from batchor_core.cli.output import show_run
 from batchor_core.ids import new_run_id
-from batchor_core.job import BatchJob, OnUnresolved
+from batchor_core.job import BatchJob, OnChange, OnUnresolved
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 
 
@@ -46,10 +46,17 @@ from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 @policy_options
 @click.option(
     "--on-unresolved",
-    type=click.Choice(["wait"]),
+    type=click.Choice(["wait", "resubmit", "fail"]),
     default="wait",
     show_default=True,
     help="What becomes of a batch whose existence the provider does not tell.",
+)
+@click.option(
+    "--on-change",
+    type=click.Choice(["refuse", "supersede"]),
+    default="refuse",
+    show_default=True,
+    help="What becomes of a run of this id with other input or another declaration.",
 )
 @place_options
 @json_option
@@ -66,6 +73,7 @@ def start(
     retry_policy: RetryPolicy,
     timing: TimingPolicy,
     on_unresolved: OnUnresolved,
+    on_change: OnChange,
     place: Place,
     as_json: bool,
 ) -> Exit:
@@ -88,6 +96,7 @@ def start(
         retry_policy=retry_policy,
         timing=timing,
         on_unresolved=on_unresolved,
+        on_change=on_change,
         **prompts.job_fields(source),
         **output.job_fields(),
     )
@@ -96,6 +105,7 @@ def start(
     with place.open(create=True) as runner:
         with interruptible(_go_on(run_id, place)):
             run = runner.open(job, run_id=run_id)
+            run_id = run.run_id  # a successor has an id of its own
             ended = drive(run, timeout_s) if wait else send(run)
         show_run(runner.store, run_id, as_json=as_json)
         if not run.is_finished and not wait:

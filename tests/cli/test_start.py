@@ -231,3 +231,16 @@ def test_a_run_that_was_stopped_for_good_is_status_1_with_the_reason(shell: Shel
     assert json.loads(result.stdout)["status"] == "failed"
     assert "Error: run 'r' was stopped: " in result.stderr
     assert "  error: " in shell.ok(*shell.on("status"), exit_code=1).stdout
+
+
+def test_on_change_supersedes(shell: Shell) -> None:
+    """A mended input could only be run under another id, beside the old run's batches."""
+    shell.ok(*shell.start("--run-id", "r", "--wait"))
+    shell.write("in.csv", "id,text\na,Another text\n")
+    refused = shell.call(*shell.start("--run-id", "r", "--wait"))
+    assert refused.exit_code == 1
+    assert "choose another run id" in refused.stderr
+
+    done = shell.json(*shell.start("--run-id", "r", "--on-change", "supersede", "--wait"))
+    assert (done["run_id"], done["status"]) == ("r.2", "succeeded")
+    assert done["counts"]["total"] == 1
