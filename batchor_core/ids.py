@@ -4,13 +4,16 @@ Stored identifiers are never reinterpreted: their formats are part of the stored
 """
 
 import hashlib
+import re
 import secrets
+from dataclasses import dataclass
 from urllib.parse import quote
 
 _SEGMENT_LIMIT_BYTES = 200
 _HASH_CHARS = 16
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: read aloud without doubt
 CHUNK_TOKEN_CHARS = 8
+_SUBMISSION_KEY = re.compile(r"(.+)/(\d{1,9})-([a-z0-9]+)/(sub_[a-z0-9]+)", re.DOTALL)
 
 
 def new_run_id() -> str:
@@ -41,9 +44,28 @@ def custom_id(chunk_token: str, row: int) -> str:
     return f"{chunk_token}-{row}"
 
 
-def submission_key(run_id: str, chunk_seq: int, submission_id: str) -> str:
-    """Return what is written at the provider so that an unacknowledged batch can be found."""
-    return f"{run_id}/{chunk_seq}/{submission_id}"
+@dataclass(frozen=True, kw_only=True)
+class SubmissionKey:
+    """What a provider batch of ours carries, so that it can be put back in its place."""
+
+    run_id: str
+    chunk_seq: int
+    chunk_token: str
+    submission_id: str
+
+    def __str__(self) -> str:
+        return f"{self.run_id}/{self.chunk_seq}-{self.chunk_token}/{self.submission_id}"
+
+
+def parse_submission_key(text: str | None) -> SubmissionKey | None:
+    """Read a key as the provider returned it; None for what is none of ours."""
+    found = _SUBMISSION_KEY.fullmatch(text or "")
+    if found is None:
+        return None
+    run_id, seq, token, submission_id = found.groups()
+    return SubmissionKey(
+        run_id=run_id, chunk_seq=int(seq), chunk_token=token, submission_id=submission_id
+    )
 
 
 def path_segment(text: str) -> str:

@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 
 from pydantic import BaseModel
 
@@ -17,6 +18,7 @@ from batchor_core.executor.advance import Executor
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
 from batchor_core.executor.plan import ProviderFactory, RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
+from batchor_core.executor.reconcile import Reconciled, Reconciliation
 from batchor_core.executor.sweep import sweep
 from batchor_core.ids import new_run_id
 from batchor_core.job import (
@@ -38,6 +40,8 @@ from batchor_core.run import Run
 logger = logging.getLogger(__name__)
 
 DEFAULT_NAMESPACE = "default"
+_LONGEST_RUN_ID = 200
+"""It is part of what the provider keeps with each batch, 512 characters in all (OpenAI)."""
 
 
 class BatchRunner:
@@ -127,6 +131,10 @@ class BatchRunner:
         Raises:
             FingerprintMismatchError: A run of this id exists with other input or another job.
         """
+        if run_id is not None and not 0 < len(run_id) <= _LONGEST_RUN_ID:
+            raise ConfigurationError(
+                f"a run id of {len(run_id)} characters: give 1 to {_LONGEST_RUN_ID}"
+            )
         stored = StoredJob.of(job)
         plan = bind(stored, job.structured_output, self._adapter)
         attachment = attachment_of(job)
@@ -197,6 +205,35 @@ class BatchRunner:
             accounts.setdefault(work.run.account, work.run.run_id)
         self._sweep_due(accounts)
         return sum(self._poll_account(a, run_id, until) for a, run_id in accounts.items())
+
+    def reconcile(
+        self, *, since: datetime | None = None, is_dry: bool = False
+    ) -> Iterator[Reconciled]:
+        """Put every provider batch of ours back in its place, after a store was restored.
+
+        Covers the runs of all namespaces.
+        Run it before anything else advances a run on the restored store.
+
+        Args:
+            since: Only batches created after this instant by the provider's clock; None for all
+                that it lists.
+            is_dry: Only tell what would be done.
+
+        Raises:
+            ProviderError: A provider's list cannot be read.
+            MissingCredentialsError: An account's key is not in the environment.
+        """
+        accounts = {run.account: run.run_id for run in self.store.list_runs()}
+        for run_id in accounts.values():
+            stored = StoredJob.model_validate(self.store.get_run(run_id).spec)
+            yield from Reconciliation(
+                store=self.store,
+                provider=self._provider_of(run_id),
+                clock=self._clock,
+                owner=self._owner,
+                lease_s=stored.timing.lease_s,
+                is_dry=is_dry,
+            ).run(since)
 
     def close(self) -> None:
         """Give back connections, and the scratch folder of an in-memory runner. Idempotent."""

@@ -20,6 +20,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "pause": ("batchor_core.cli.control:pause", "Stop sending; what is in flight is collected."),
     "resume": ("batchor_core.cli.control:resume", "Let a paused batch run go on."),
     "cancel": ("batchor_core.cli.control:cancel", "End a batch run for good."),
+    "reconcile": (
+        "batchor_core.cli.reconcile:reconcile",
+        "Put the provider's batches back in their places after a restore.",
+    ),
     "simulate": ("batchor_core.cli.simulate:simulate", "Serve a simulated provider."),
 }
 """Command: (where it is, its first line of help). A command's module is imported when it is used:

@@ -82,8 +82,15 @@ def show_runs(standings: Sequence[Standing], *, as_json: bool) -> None:
         )
         for s in standings
     ]
-    for line in _table([("RUN", "STATUS", "ITEMS", "COST", "STARTED"), *rows]):
-        click.echo(line)
+    echo_table(("RUN", "STATUS", "ITEMS", "COST", "STARTED"), rows)
+
+
+def echo_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under a header, in columns as wide as their longest value."""
+    table = [header, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    for row in table:
+        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def items_text(counts: RunCounts) -> str:
@@ -115,8 +122,3 @@ def _cost(cost_usd: float | None) -> str:
 def _instants(run: RunRecord) -> dict[str, Any]:
     finished = run.finished_at.isoformat() if run.finished_at else None
     return {"created_at": run.created_at.isoformat(), "finished_at": finished}
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -112,8 +112,8 @@ def _judge_files(
         target.mkdir()
         parts = _download(cycle, files, target)
         sheet.read(parts)
-        if not sheet.open_count or result.get("partial"):
-            break
+        if not sheet.open_count or not parts:
+            break  # a partial result names what it lacks, so that a gap is suspicious there too
         if attempt == 0:
             logger.warning(
                 "run %s: the results of batch %s lack %d item(s); downloading once more",

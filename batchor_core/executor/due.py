@@ -55,7 +55,7 @@ def _due_of_submission(
             yield Due(step="cancel", at=now)
         yield Due(step="poll", at=submission.next_poll_at or now)
     elif state is SubmissionState.ENDED:
-        yield Due(step="collect", at=now)
+        yield Due(step="collect", at=submission.next_poll_at or now)
     elif state is SubmissionState.INTENDED:
         end = submission.create_ended_at or submission.create_allowed_until or now
         settled = end + timedelta(seconds=timing.settle_s)

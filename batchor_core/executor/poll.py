@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from batchor_core.clock import Clock
@@ -16,11 +16,11 @@ from batchor_core.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 LOST_AFTER_MISSING = 10
-"""Consecutive "no such batch" answers before a batch counts as lost: one is no proof (a provider
-has answered 404 between two 200s)."""
+"""Consecutive "no such batch" (or file) answers before it counts as lost: one is no proof (a
+provider has answered 404 between two 200s)."""
 
 LOST_AFTER = timedelta(minutes=10)
-"""And this long after the batch was acknowledged, at the earliest."""
+"""And this long after the batch was acknowledged, or has ended, at the earliest."""
 
 
 class AccountFaultError(ProviderError):
@@ -130,7 +130,7 @@ def _record_failure(
     store: Store, clock: Clock, submission: SubmissionRecord, error: ProviderError, poll_s: float
 ) -> bool:
     missing = error.fault.kind is FaultKind.MISSING
-    if missing and _is_lost(clock, submission):
+    if missing and is_lost(clock, submission, since=submission.activated_at):
         return store.mark_ended(
             submission.submission_id, provider_status="lost", provider_result={"lost": True}
         )
@@ -146,8 +146,14 @@ def _record_failure(
     return False
 
 
-def _is_lost(clock: Clock, submission: SubmissionRecord) -> bool:
-    since = submission.activated_at
+def is_lost(clock: Clock, submission: SubmissionRecord, *, since: datetime | None) -> bool:
+    """Whether one more "it does not exist" is proof: it came often enough, over long enough.
+
+    Args:
+        clock: Now.
+        submission: As it was before this answer.
+        since: When the provider last showed that it exists.
+    """
     return (
         submission.missing_polls + 1 >= LOST_AFTER_MISSING
         and since is not None

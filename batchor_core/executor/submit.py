@@ -10,7 +10,7 @@ from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.split import split_or_abandon
-from batchor_core.ids import new_submission_id, submission_key
+from batchor_core.ids import SubmissionKey, new_submission_id
 from batchor_core.model.faults import Fault, FaultKind
 from batchor_core.model.records import (
     ChunkRecord,
@@ -65,12 +65,17 @@ def _is_blocked(cycle: Cycle) -> bool:
 
 
 def _intent(cycle: Cycle, chunk: ChunkRecord) -> NewSubmission:
-    submission_id = new_submission_id()
-    return NewSubmission(
-        submission_id=submission_id,
+    key = SubmissionKey(
         run_id=cycle.run.run_id,
         chunk_seq=chunk.seq,
-        key=submission_key(cycle.run.run_id, chunk.seq, submission_id),
+        chunk_token=chunk.token,
+        submission_id=new_submission_id(),
+    )
+    return NewSubmission(
+        submission_id=key.submission_id,
+        run_id=key.run_id,
+        chunk_seq=key.chunk_seq,
+        key=str(key),
         account=cycle.run.account,
         scope=cycle.run.scope,
         reserved_requests=chunk.item_count,

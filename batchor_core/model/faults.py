@@ -95,3 +95,4 @@ class ItemErrorCode(StrEnum):
     RUN_CANCELLED = "run_cancelled"
     RUN_FAILED = "run_failed"
     UNRESOLVED = "unresolved_submission"
+    RESULTS_LOST = "results_lost"

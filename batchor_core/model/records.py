@@ -177,8 +177,8 @@ class SubmissionRecord(NewSubmission):
         provider_status: The provider's own word at the last poll.
         provider_counts: Its own counts at the last poll; shown, never trusted.
         provider_result: What ``get`` said when it ended: the ids of its result files and errors.
-        next_poll_at: When it is polled next.
-        missing_polls: Consecutive polls that were answered "no such batch".
+        next_poll_at: When it is polled next, or, once it has ended, collected at the earliest.
+        missing_polls: Consecutive answers "no such batch" or, once it has ended, "no such file".
         outcomes: The outcome file.
         retry_at: When the items to be retried may be packed.
         retries_packed: Whether they are in chunks of the next round already.

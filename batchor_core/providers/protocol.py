@@ -5,7 +5,7 @@ it maps every failure to ``ProviderError`` with a ``Fault`` and trusts no answer
 It keeps no state but its connections, and is safe to use from several threads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -225,16 +225,32 @@ class BatchProvider(Protocol):
         """
         ...
 
+    def list_batches(self, *, since: datetime | None) -> Iterable[ProviderBatch]:
+        """Return the account's batches, newest first, down to ``since`` by the provider's clock.
+
+        Bounded even if the server repeats itself.
+
+        Raises:
+            ProviderError: The list cannot be read, or breaks off before ``since``.
+        """
+        ...
+
     def cancel(self, batch_id: str) -> None:
         """Ask to cancel. Cancelling what has ended already is no error."""
         ...
 
     def download_results(
-        self, result: Mapping[str, Any], folder: Path, progress: Callable[[], None]
+        self,
+        result: Mapping[str, Any],
+        folder: Path,
+        progress: Callable[[], None],
+        *,
+        leave_out_missing: bool = False,
     ) -> list[RawPart]:
         """Download an ended batch's result files into ``folder``.
 
-        ``progress`` is called now and then during the transfer.
+        ``progress`` is called now and then during the transfer. With ``leave_out_missing`` files
+        that do not exist any more are left out.
 
         Raises:
             ProviderError: Kind ``missing`` when the results are gone; else it may be repeated.

@@ -1,5 +1,6 @@
 """What the simulated model says to one request, before a protocol gives it a shape."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b, shake_128
@@ -34,6 +35,11 @@ class Answer:
         copies: How many times its line is written; 0 loses it.
         raw_before: Raw lines written in front of it, without line ends.
         raw_instead: A raw line written in place of the answer.
+        edits: What is done to the line's record before it is written.
+        patches: Bytes of the written line, and what stands in their place: for what no encoder
+            writes.
+        also_as: Further custom_ids under which the same answer is written.
+        misfiled: Written to the other of the two result files.
     """
 
     custom_id: str
@@ -56,6 +62,10 @@ class Answer:
     copies: int = 1
     raw_before: list[bytes] = field(default_factory=list)
     raw_instead: bytes | None = None
+    edits: tuple[Callable[[dict[str, Any]], None], ...] = ()
+    patches: tuple[tuple[bytes, bytes], ...] = ()
+    also_as: tuple[str, ...] = ()
+    misfiled: bool = False
 
     def fail(self, status: int, error: dict[str, Any] | None, fault: str) -> None:
         """Turn it into an HTTP error, which costs nothing."""

@@ -81,13 +81,17 @@ class TruncatedFile(Response):
         sent_bytes: How much of it is sent.
         with_length: Announce the whole length, so that clients can notice; without it the end
             of the connection looks like the end of the file.
+        reset: Reset the connection in place of closing it.
     """
 
-    def __init__(self, path: Path, *, sent_bytes: int, with_length: bool) -> None:
+    def __init__(
+        self, path: Path, *, sent_bytes: int, with_length: bool, reset: bool = False
+    ) -> None:
         super().__init__()
         self._path = path
         self._sent_bytes = sent_bytes
         self._with_length = with_length
+        self._reset = reset
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 ASGI
         """Write the answer past the server, which would insist on a complete one."""
@@ -100,7 +104,10 @@ class TruncatedFile(Response):
             transport.write(piece)
             while transport.get_write_buffer_size() > _MAX_BUFFERED_BYTES:
                 await asyncio.sleep(0.01)
-        transport.close()
+        if self._reset:
+            transport.abort()
+        else:
+            transport.close()
         await _until_closed(receive)
 
     def _pieces(self) -> Iterator[bytes]:

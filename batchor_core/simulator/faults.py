@@ -1,7 +1,7 @@
 """Scripted faults: which rule hits what, and how often.
 
-The kinds themselves are in `line_faults`, `batch_faults` and `route_faults`, one small function
-each; `fault_kinds` lists them. A rule is written as
+The kinds themselves are one small function each, in the modules beside this one; `fault_kinds`
+lists them. A rule is written as
 
     {"kind": "line_error", "status": 503, "times": 2, "match": {"prompt": "refund"}}
 """

@@ -1,4 +1,7 @@
-"""Faults of single result lines. A kind is one function that changes the answer."""
+"""Faults of single result lines. A kind is one function that changes the answer.
+
+What is wrong with the shape of a line alone is in `line_shapes`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

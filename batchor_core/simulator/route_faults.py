@@ -17,6 +17,7 @@ from batchor_core.simulator.connections import DroppedConnection, TruncatedFile,
 from batchor_core.simulator.faults import FaultKind, FaultRule
 
 _HANG_STEP_S = 0.05
+_REDIRECTED = "redirected"
 
 
 async def _proceed(_: FaultRule, __: Request) -> Response | None:
@@ -84,7 +85,19 @@ async def _truncate(rule: FaultRule, _: Request, response: Response) -> Response
     sent = rule["bytes"]
     if sent is None:
         sent = int(path.stat().st_size * float(rule["fraction"]))
-    return TruncatedFile(path, sent_bytes=int(sent), with_length=bool(rule["with_length"]))
+    return TruncatedFile(
+        path,
+        sent_bytes=int(sent),
+        with_length=bool(rule["with_length"]),
+        reset=bool(rule["reset"]),
+    )
+
+
+async def _redirect(rule: FaultRule, request: Request) -> Response | None:
+    if _REDIRECTED in request.query_params:
+        return None
+    location = request.url.include_query_params(**{_REDIRECTED: "1"})
+    return Response(status_code=int(rule["status"]), headers={"location": str(location)})
 
 
 ROUTE_KINDS = (
@@ -112,6 +125,7 @@ ROUTE_KINDS = (
     RouteKind(
         name="truncate_download",
         after=_truncate,
-        defaults={"fraction": 0.5, "bytes": None, "with_length": True},
+        defaults={"fraction": 0.5, "bytes": None, "with_length": True, "reset": False},
     ),
+    RouteKind(name="redirect", before=_redirect, defaults={"status": 307}),
 )

@@ -23,6 +23,7 @@ class StoredFile:
     created_at: float
     expires_at: float | None = None
     deleted: bool = False
+    unready_gets: int = 0
 
 
 class Spool:

@@ -365,6 +365,16 @@ class Store(Protocol):
         """Move ``active`` to ``ended``; needs no lease. False if it was not active any more."""
         ...
 
+    def put_off_collect(
+        self, lease: Lease, submission_id: str, *, until: datetime, missing: bool, reason: str
+    ) -> None:
+        """Record that an ``ended`` submission's results could not be fetched: not before ``until``.
+
+        ``missing`` (the provider knows no such file) counts ``missing_polls`` up, which begins at 0
+        when the submission ends; any other failure sets it to 0.
+        """
+        ...
+
     def collect(self, lease: Lease, submission_id: str, collected: Collected) -> SubmissionRecord:
         """Commit outcomes: ``ended`` to ``collected``, its chunk ``submitted`` to ``done``."""
         ...

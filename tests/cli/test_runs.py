@@ -118,3 +118,12 @@ def test_wait_says_that_a_half_read_run_needs_its_input_again(shell: Shell) -> N
     shell.ok(*shell.start("--run-id", "r"), exit_code=1)
     result = shell.ok(*shell.on("wait"), exit_code=1)
     assert "start it again with the same job and run_id" in result.stderr
+
+
+def test_reconcile_tells_what_became_of_each_batch(shell: Shell) -> None:
+    """After a restore nobody could tell whether anything would be paid twice."""
+    shell.ok(*shell.start("--run-id", "r", "--wait"))
+    place = ("--db-path", str(shell.db))
+    (found,) = shell.json("reconcile", *place)
+    assert (found["run_id"], found["finding"]) == ("r", "known")
+    assert "1 of 1 batches are of runs in this store." in shell.ok("reconcile", *place).stdout

@@ -230,13 +230,27 @@ class OpenAIProvider:
                 raise _blind()
         return Sighting(matches=list(matches.values()), server_time=server_time)
 
+    def list_batches(self, *, since: datetime | None) -> Iterator[ProviderBatch]:
+        """Return the account's batches, newest first."""
+        for page in self._pages(_MAX_PAGES_TO_UPLOAD):
+            yield from (b for b in page.batches if not _is_older(b, since))
+            if since and page.reaches_back_to(since):
+                return
+            if page.breaks_off:
+                raise _blind()
+
     def cancel(self, batch_id: str) -> None:
         """Ask to cancel; a batch that has ended already answers 400 or 409."""
         with self._mapped(harmless=_NOT_CANCELLABLE):
             self._client.batches.with_raw_response.cancel(batch_id)
 
     def download_results(
-        self, result: Mapping[str, Any], folder: Path, progress: Callable[[], None]
+        self,
+        result: Mapping[str, Any],
+        folder: Path,
+        progress: Callable[[], None],
+        *,
+        leave_out_missing: bool = False,
     ) -> list[RawPart]:
         """Download the output file and the error file, where there are such."""
         parts = []
@@ -244,7 +258,12 @@ class OpenAIProvider:
             file_id = id_of(result, f"{kind}_file_id")
             if file_id:
                 path = folder / f"{kind}.jsonl"
-                self._download(file_id, path, progress)
+                try:
+                    self._download(file_id, path, progress)
+                except ProviderError as exc:
+                    if leave_out_missing and exc.fault.kind is FaultKind.MISSING:
+                        continue
+                    raise
                 parts.append(RawPart(kind=kind, path=path))
         return parts
 
@@ -337,9 +356,13 @@ def _blind() -> ProviderError:
         kind=FaultKind.TRANSIENT,
         owner=FaultOwner.PROVIDER,
         code="list_incomplete",
-        message="the list of batches breaks off before the time of the upload",
+        message="the list of batches breaks off before the time that was looked back to",
     )
     return ProviderError(f"{fault.code}: {fault.message}", fault)
+
+
+def _is_older(batch: ProviderBatch, since: datetime | None) -> bool:
+    return bool(since and batch.created_at and batch.created_at < since)
 
 
 def _is_ours(batch: ProviderBatch, upload_ref: str | None, key: str) -> bool:

@@ -22,6 +22,10 @@ class Batch:
         source: The input file, once validation found it.
         output_expiry_s: How long its result files live; None is the provider's default.
         errors: Why validation failed.
+        spoilt: What was done to its result files; empty if nothing.
+        has_empty_files: Whether it names result files that have no line, too.
+        unready_gets: How many downloads of each result file are answered with 404 first.
+        quota_held_s: How long its tokens count as enqueued after its end.
     """
 
     id: str
@@ -40,6 +44,10 @@ class Batch:
     portion: float = 1.0
     output_expiry_s: float | None = None
     unseen_gets: int = 0
+    spoilt: str = ""
+    has_empty_files: bool = False
+    unready_gets: int = 0
+    quota_held_s: float = 0.0
     cancelling_at: float | None = None
     validated: bool = False
     executed: bool = False
@@ -78,7 +86,8 @@ class Batch:
 
     def holds_tokens(self, at: float) -> bool:
         """Whether its tokens count as enqueued at an instant."""
-        return self.validated and self.errors is None and self.in_progress_at <= at < self.ends_at
+        until = self.ends_at + self.quota_held_s
+        return self.validated and self.errors is None and self.in_progress_at <= at < until
 
     def status(self, now: float) -> str:
         """The status at an instant; never past `in_progress` before its requests were executed."""

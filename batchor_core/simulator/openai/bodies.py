@@ -15,8 +15,8 @@ _OVER = {
 }
 
 
-def result_line(answer: Answer, number: int) -> bytes:
-    """The line of a result file for an answer, without its line end."""
+def result_line(answer: Answer, number: int, custom_id: str | None = None) -> bytes:
+    """The line of a result file for an answer, perhaps under another id, without its end."""
     key = f"{answer.digest.hex()}{number:06x}"
     if answer.status == 200:
         body = _BODIES[answer.url](answer, key)
@@ -27,14 +27,18 @@ def result_line(answer: Answer, number: int) -> bytes:
         "request_id": f"req_{key}" if answer.status else "",
         "body": body,
     }
-    return _encode(
-        {
-            "id": f"batch_req_{key}",
-            "custom_id": answer.custom_id,
-            "response": response,
-            "error": None,
-        }
-    )
+    record = {
+        "id": f"batch_req_{key}",
+        "custom_id": custom_id or answer.custom_id,
+        "response": response,
+        "error": None,
+    }
+    for edit in answer.edits:
+        edit(record)
+    line = _encode(record)
+    for found, instead in answer.patches:
+        line = line.replace(found, instead, 1)
+    return line
 
 
 def left_over_line(custom_id: str, code: str, number: int) -> bytes:

@@ -102,10 +102,10 @@ class BatchExecution:
 
     def _execute(self, line: RequestLine, number: int, output: LineFile, errors: LineFile) -> None:
         answer = self._answerer.answer(line, self._created_unix)
-        if self._rules:
+        if self._rules or self._batch.spoilt:
             self._spoil(answer)
         self._count(answer)
-        target = output if answer.status == 200 else errors
+        target = output if (answer.status == 200) is not answer.misfiled else errors
         for raw in answer.raw_before:
             target.write(raw)
         if answer.raw_instead is not None:
@@ -114,6 +114,8 @@ class BatchExecution:
         encoded = result_line(answer, number)
         for _ in range(answer.copies):
             target.write(encoded)
+        for custom_id in answer.also_as:
+            target.write(result_line(answer, number, custom_id))
 
     def _spoil(self, answer: Answer) -> None:
         batch = self._batch
@@ -128,6 +130,7 @@ class BatchExecution:
         for rule, kind in self._rules:
             if rule.match.hits(target) and rule.strike(item):
                 kind.apply(rule, answer)
+        answer.fault = answer.fault or batch.spoilt
 
     def _count(self, answer: Answer) -> None:
         batch = self._batch

@@ -100,7 +100,19 @@ class FileShelf:
         """
         file = self.find(file_id)
         if file is None:
-            raise WireError(404, f"No such File object: {file_id}", param="id")
+            raise _no_file(file_id)
+        return file
+
+    def open(self, file_id: str) -> StoredFile:
+        """The file, to be read; one that is not ready yet is as good as none.
+
+        Raises:
+            WireError: With status 404.
+        """
+        file = self.get(file_id)
+        if file.unready_gets > 0:
+            file.unready_gets -= 1
+            raise _no_file(file_id)
         return file
 
     def delete(self, file_id: str, *, keep_bytes: bool) -> dict[str, Any]:
@@ -145,6 +157,10 @@ class FileShelf:
         for file in self._files.values():
             file.path.unlink(missing_ok=True)
         self._files.clear()
+
+
+def _no_file(file_id: str) -> WireError:
+    return WireError(404, f"No such File object: {file_id}", param="id")
 
 
 def _expiry_s(fields: Mapping[str, str]) -> int | None:

@@ -4,14 +4,21 @@ import random
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from batchor_core.simulator.answers import AnswerWriter
-from batchor_core.simulator.batch_faults import BatchKind, Moment
+from batchor_core.simulator.batch_faults import (
+    RESULTS_GONE,
+    RESULTS_MISSING,
+    BatchKind,
+    Moment,
+)
 from batchor_core.simulator.clock import SimulatorClock
 from batchor_core.simulator.faults import FaultBook, Target
 from batchor_core.simulator.ledger import Ledger
+from batchor_core.simulator.list_faults import ListKind
 from batchor_core.simulator.openai.answering import OpenAIAnswerer
 from batchor_core.simulator.openai.batches import Batch, plan_batch
 from batchor_core.simulator.openai.creation import check_creation
@@ -20,6 +27,7 @@ from batchor_core.simulator.openai.files import FileShelf
 from batchor_core.simulator.openai.validation import inspect_file
 from batchor_core.simulator.openai.wire import WireError, list_body, page_of
 from batchor_core.simulator.options import SimulatorOptions
+from batchor_core.simulator.record_faults import RecordKind
 from batchor_core.simulator.spool import Spool, StoredFile
 
 _MAX_PAGE = 100
@@ -97,7 +105,7 @@ class OpenAIService:
     def content(self, file_id: str) -> StoredFile:
         """The file whose bytes are asked for."""
         with self._lock:
-            return self._files.get(file_id)
+            return self._files.open(file_id)
 
     def create_batch(self, request: Any) -> dict[str, Any]:
         """Create a batch; whether its file is any good shows later."""
@@ -116,7 +124,7 @@ class OpenAIService:
             )
             self._batches[batch.id] = self._live[batch.id] = batch
             self._apply_faults(batch, "create")
-            return batch.render(self._clock.now(), self._clock)
+            return self._render(batch, "batches.create")
 
     def get_batch(self, batch_id: str) -> dict[str, Any]:
         """One batch as it is now."""
@@ -126,7 +134,7 @@ class OpenAIService:
                 batch.unseen_gets -= 1
                 raise _no_batch(batch_id)
             self._settle(only=batch_id)
-            return batch.render(self._clock.now(), self._clock)
+            return self._render(batch, "batches.get")
 
     def list_batches(self, query: Mapping[str, str]) -> dict[str, Any]:
         """A page of batches, newest first."""
@@ -135,9 +143,15 @@ class OpenAIService:
             now = self._clock.now()
             batches = [batch for batch in self._batches.values() if batch.visible_at <= now]
             batches.reverse()
+            struck = self._struck_lists()
+            for kind in struck:
+                batches = kind.order(batches)
             data, has_more = page_of(batches, query, default=_DEFAULT_PAGE, highest=_MAX_PAGE)
-            rendered = [batch.render(now, self._clock) for batch in data]
-            return list_body(rendered, has_more=has_more)
+            rendered = [self._render(batch, "batches.list") for batch in data]
+            page = list_body(rendered, has_more=has_more)
+            for kind in struck:
+                kind.finish(page, query.get("after"))
+            return page
 
     def cancel_batch(self, batch_id: str) -> dict[str, Any]:
         """Stop a batch; what it has executed by now is kept."""
@@ -150,7 +164,7 @@ class OpenAIService:
                 raise WireError(409, f"Cannot cancel a batch with status '{status}'.")
             if batch.cancelling_at is None:
                 batch.cancel(now, self._options.finalizing_s)
-            return batch.render(now, self._clock)
+            return self._render(batch, "batches.cancel")
 
     def target(self, batch_id: str) -> Target:
         """What fault rules may match of a batch that is named in a call."""
@@ -238,7 +252,7 @@ class OpenAIService:
             return False
         enqueued = sum(
             other.tokens
-            for other in self._live.values()
+            for other in self._batches.values()
             if other is not batch
             and other.model == batch.model
             and other.holds_tokens(batch.in_progress_at)
@@ -249,6 +263,18 @@ class OpenAIService:
         for rule, kind in self._faults.rules(BatchKind, self.target(batch.id)):
             if kind.moment == moment and rule.strike():
                 kind.apply(rule, batch)
+
+    def _render(self, batch: Batch, route: str) -> dict[str, Any]:
+        record = batch.render(self._clock.now(), self._clock)
+        target = replace(self.target(batch.id), route=route)
+        for rule, kind in self._faults.rules(RecordKind, target):
+            if rule.strike(batch.id):
+                kind.apply(rule, record)
+        return record
+
+    def _struck_lists(self) -> list[ListKind]:
+        rules = self._faults.rules(ListKind, Target(route="batches.list"))
+        return [kind for rule, kind in rules if rule.strike()]
 
     def _execute(self, batch: Batch) -> None:
         assert batch.source is not None
@@ -268,20 +294,26 @@ class OpenAIService:
         batch.output_file_id = self._keep(batch, output, "output")
         batch.error_file_id = self._keep(batch, errors, "error")
         batch.executed = True
+        if batch.spoilt == RESULTS_GONE:
+            for file_id in filter(None, (batch.output_file_id, batch.error_file_id)):
+                self._files.delete(file_id, keep_bytes=False)
         if batch.source.deleted:
             batch.source.path.unlink(missing_ok=True)
 
     def _keep(self, batch: Batch, lines: LineFile, kind: str) -> str | None:
-        if not lines.lines:
+        is_kept = bool(lines.lines) or batch.has_empty_files
+        if not is_kept or batch.spoilt == RESULTS_MISSING:
             lines.path.unlink()
             return None
-        return self._files.add(
+        file = self._files.add(
             lines.path,
             filename=f"{batch.id}_{kind}.jsonl",
             purpose="batch_output",
             size_bytes=lines.path.stat().st_size,
             expiry_s=batch.output_expiry_s,
-        ).id
+        )
+        file.unready_gets = batch.unready_gets
+        return file.id
 
     def _shuffler(self, batch: Batch) -> random.Random | None:
         if not self._options.shuffle_output:

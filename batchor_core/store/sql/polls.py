@@ -72,6 +72,8 @@ class Polls(Aggregate):
                     provider_status=provider_status,
                     provider_result=provider_result,
                     ended_at=tx.now,
+                    next_poll_at=None,
+                    missing_polls=0,
                 )
             )
             if not ended.rowcount:

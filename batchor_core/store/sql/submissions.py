@@ -204,6 +204,30 @@ class Submissions(Aggregate):
             )
             return chunk
 
+    def put_off_collect(
+        self, lease: Lease, submission_id: str, *, until: datetime, missing: bool, reason: str
+    ) -> None:
+        """See ``Store.put_off_collect``; the journal gets a line for the first time only."""
+        key = {"run_id": lease.run_id, "submission_id": submission_id}
+        with self._fenced(lease) as tx:
+            before = load_submission(tx, submission_id)
+            ended = update(submissions).where(
+                *(submissions.c[column] == value for column, value in key.items()),
+                submissions.c.state == SubmissionState.ENDED,
+            )
+            missing_polls = submissions.c.missing_polls + 1 if missing else 0
+            put_off = ended.values(next_poll_at=until, missing_polls=missing_polls)
+            if tx.execute(put_off).rowcount != 1:
+                raise stale(submissions, key, wanted=SubmissionState.ENDED, found=before.state)
+            if before.next_poll_at is None:
+                append_event(
+                    tx,
+                    lease.run_id,
+                    "submission.put_off",
+                    submission_id=submission_id,
+                    reason=reason,
+                )
+
     def collect(self, lease: Lease, submission_id: str, collected: Collected) -> SubmissionRecord:
         """See ``Store.collect``; counts that do not add up to the chunk's are refused."""
         counted = _counted(collected)

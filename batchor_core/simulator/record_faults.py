@@ -1,0 +1,93 @@
+"""Faults in what a batch looks like. A kind is one function that changes its JSON."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from batchor_core.simulator.faults import FaultKind, FaultRule
+
+Record = dict[str, Any]
+
+_FILE_IDS = ("output_file_id", "error_file_id")
+_ENDED = ("completed", "failed", "expired", "cancelled")
+_ERROR_SHAPES: dict[str, Callable[[list[Record]], Any]] = {
+    "text": lambda entries: "; ".join(str(entry["message"]) for entry in entries),
+    "list": lambda entries: entries,
+    "texts": lambda entries: [entry["message"] for entry in entries],
+    "null": lambda _: None,
+    "null_data": lambda _: {"object": "list", "data": None},
+    "empty": lambda _: [],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordKind(FaultKind):
+    """Changes a batch as a call shows it; the batch itself stays as it is."""
+
+    scope = "record"
+    matches = frozenset({"run", "batch", "endpoint", "route"})
+    apply: Callable[[FaultRule, Record], None]
+
+
+def _empty_ids(_: FaultRule, record: Record) -> None:
+    for name in _FILE_IDS:
+        record[name] = record[name] or ""
+
+
+def _stray_ids(rule: FaultRule, record: Record) -> None:
+    if record["status"] in _ENDED:
+        for name in rule["fields"]:
+            record[name] = record[name] or rule["file_id"]
+
+
+def _null_fields(rule: FaultRule, record: Record) -> None:
+    for name in rule["fields"]:
+        outer, _, inner = name.partition(".")
+        if inner and isinstance(record[outer], dict):
+            record[outer] = {**record[outer], inner: None}
+        else:
+            record[outer] = None
+
+
+def _odd_status(rule: FaultRule, record: Record) -> None:
+    word = rule["words"].get(record["status"], record["status"])
+    record["status"] = word.upper() if rule["upper"] else word
+
+
+def _odd_errors(rule: FaultRule, record: Record) -> None:
+    if record["status"] == "failed":
+        record["errors"] = _ERROR_SHAPES[rule["shape"]](record["errors"]["data"])
+
+
+def _lying_counts(rule: FaultRule, record: Record) -> None:
+    told = record["request_counts"]
+    if told is not None:
+        record["request_counts"] = {
+            **told,
+            "completed": told["total"],
+            "failed": 0,
+            **rule["counts"],
+        }
+
+
+RECORD_KINDS = (
+    RecordKind(name="empty_ids", apply=_empty_ids),
+    RecordKind(
+        name="stray_ids",
+        apply=_stray_ids,
+        defaults={"fields": ["error_file_id"], "file_id": "file-stray"},
+    ),
+    RecordKind(
+        name="null_fields",
+        apply=_null_fields,
+        defaults={"fields": ["request_counts", "metadata", "endpoint"]},
+    ),
+    RecordKind(name="odd_status", apply=_odd_status, defaults={"words": {}, "upper": False}),
+    RecordKind(
+        name="odd_errors",
+        apply=_odd_errors,
+        defaults={"shape": "text"},
+        allowed={"shape": tuple(_ERROR_SHAPES)},
+    ),
+    RecordKind(name="lying_counts", apply=_lying_counts, defaults={"counts": {}}),
+)
