@@ -23,6 +23,7 @@ Items: TypeAlias = Iterable[BatchItem] | ItemSource | pl.DataFrame | pl.LazyFram
 PromptBuilder = Callable[[BatchItem], str | PromptParts]
 OnUnresolved = Literal["wait", "resubmit", "fail"]
 OnChange = Literal["refuse", "supersede"]
+OnLost = Literal["fail", "resend"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class BatchJob:
         timing: Leases, time-outs, polling.
         artifact_policy: What is kept of what was sent and received.
         on_unresolved: What becomes of a batch whose existence cannot be settled.
+        on_lost: What becomes of rows whose answers the provider has lost: ``fail``, or ``resend``,
+            which pays for them again and uses up an attempt.
         on_change: What becomes of an unfinished run of the same id with other input or another
             declaration: ``refuse`` the new job, or ``supersede`` the run by a successor, which
             sends nothing before what the old batches still return is collected.
@@ -67,6 +70,7 @@ class BatchJob:
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     artifact_policy: ArtifactPolicy = field(default_factory=ArtifactPolicy)
     on_unresolved: OnUnresolved = "wait"
+    on_lost: OnLost = "fail"
     on_change: OnChange = "refuse"
     assumed_output_tokens: int = 500
 
@@ -97,6 +101,7 @@ class StoredJob(BaseModel):
     timing: TimingPolicy
     artifact_policy: ArtifactPolicy
     on_unresolved: OnUnresolved
+    on_lost: OnLost = "fail"
     assumed_output_tokens: int
 
     @classmethod
@@ -113,6 +118,7 @@ class StoredJob(BaseModel):
             timing=job.timing,
             artifact_policy=job.artifact_policy,
             on_unresolved=job.on_unresolved,
+            on_lost=job.on_lost,
             assumed_output_tokens=job.assumed_output_tokens,
         )
 

@@ -21,7 +21,7 @@ from batchor_core.cli.job_options import (
 from batchor_core.cli.options import Place, json_option, place_options, timeout_option
 from batchor_core.cli.output import show_run
 from batchor_core.ids import new_run_id
-from batchor_core.job import BatchJob, OnChange, OnUnresolved
+from batchor_core.job import BatchJob, OnChange, OnLost, OnUnresolved
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 
 
@@ -52,6 +52,13 @@ from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
     help="What becomes of a batch whose existence the provider does not tell.",
 )
 @click.option(
+    "--on-lost",
+    type=click.Choice(["fail", "resend"]),
+    default="fail",
+    show_default=True,
+    help="What becomes of rows whose answers the provider has lost; to resend is to pay again.",
+)
+@click.option(
     "--on-change",
     type=click.Choice(["refuse", "supersede"]),
     default="refuse",
@@ -73,6 +80,7 @@ def start(
     retry_policy: RetryPolicy,
     timing: TimingPolicy,
     on_unresolved: OnUnresolved,
+    on_lost: OnLost,
     on_change: OnChange,
     place: Place,
     as_json: bool,
@@ -96,6 +104,7 @@ def start(
         retry_policy=retry_policy,
         timing=timing,
         on_unresolved=on_unresolved,
+        on_lost=on_lost,
         on_change=on_change,
         **prompts.job_fields(source),
         **output.job_fields(),

@@ -11,6 +11,7 @@ import zstandard
 from batchor_core.errors import ArtifactError, ProviderError
 from batchor_core.executor.answers import AnswerSheet
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.poll import is_lost
 from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
 from batchor_core.model.faults import Fault, FaultKind, ItemErrorCode, ItemFault
@@ -44,6 +45,8 @@ def collect(cycle: Cycle) -> bool:
     for submission in cycle.store.list_submissions(cycle.run.run_id, states=states):
         if cycle.is_over:
             break
+        if submission.next_poll_at is not None and submission.next_poll_at > cycle.clock.now():
+            continue
         try:
             did |= _collect_one(cycle, submission)
         except ArtifactError as exc:
@@ -63,7 +66,7 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
         refuse(cycle, chunk, submission, fault, upload_ref=submission.upload_ref)
         return True
     try:
-        collected = _judge_results(cycle, chunk, submission, result)
+        collected = _judge_what_is_left(cycle, chunk, submission, result)
     except ProviderError as exc:
         return _download_failed(cycle, submission, exc)
     cycle.probe("collect.written")
@@ -71,6 +74,20 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     cycle.probe("collect.committed")
     remove_remote_files(cycle, upload_ref=submission.upload_ref, files=result.get("files"))
     return True
+
+
+def _judge_what_is_left(
+    cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, result: Mapping[str, Any]
+) -> Collected:
+    """Judge all results; once files are proven to be lost, those that are there."""
+    try:
+        return _judge_results(cycle, chunk, submission, result)
+    except ProviderError as exc:
+        missing = exc.fault.kind is FaultKind.MISSING
+        if not (missing and is_lost(cycle.clock, submission, since=submission.ended_at)):
+            raise
+        logger.warning("run %s: results are lost: %s", cycle.run.run_id, exc)
+    return _judge_results(cycle, chunk, submission, {**result, "files_lost": True})
 
 
 def _judge_results(
@@ -82,7 +99,7 @@ def _judge_results(
             if "rejected" in result:
                 _judge_rejected(sheet, result)
             elif result.get("lost"):
-                sheet.close_rest(_LOST)
+                sheet.close_rest(_lost(cycle, "the provider does not know this batch any more"))
             else:
                 _judge_files(cycle, submission, sheet, result, folder)
             totals = sheet.commit()
@@ -105,14 +122,13 @@ def _judge_files(
     result: Mapping[str, Any],
     folder: Path,
 ) -> None:
-    files = result["files"]
     parts: list[RawPart] = []
     for attempt in range(_DOWNLOADS):
         target = folder / str(attempt)
         target.mkdir()
-        parts = _download(cycle, files, target)
+        parts = _download(cycle, result, target)
         sheet.read(parts)
-        if not sheet.open_count or not parts:
+        if not sheet.open_count or not parts or result.get("files_lost"):
             break  # a partial result names what it lacks, so that a gap is suspicious there too
         if attempt == 0:
             logger.warning(
@@ -122,17 +138,29 @@ def _judge_files(
                 sheet.open_count,
             )
     sheet.close_faulted()
-    sheet.close_rest(_NOT_EXECUTED if result.get("partial") else _MISSING)
+    sheet.close_rest(_rest_fault(cycle, result))
     if cycle.plan.job.artifact_policy.raw_results == "keep":
         for part in parts:
             _keep_raw(cycle, submission, part)
 
 
-def _download(cycle: Cycle, files: Mapping[str, Any], folder: Path) -> list[RawPart]:
+def _download(cycle: Cycle, result: Mapping[str, Any], folder: Path) -> list[RawPart]:
     try:
-        return cycle.plan.provider.download_results(files, folder, cycle.keeper.keep)
+        return cycle.plan.provider.download_results(
+            result["files"],
+            folder,
+            cycle.keeper.keep,
+            leave_out_missing=result.get("files_lost", False),
+        )
     except OSError as exc:
         raise ArtifactError(f"results cannot be stored in {str(folder)!r}: {exc}") from exc
+
+
+def _rest_fault(cycle: Cycle, result: Mapping[str, Any]) -> ItemFault:
+    """Return what is wrong with items that the result files do not name."""
+    if result.get("files_lost"):
+        return _lost(cycle, "the results are not at the provider any more")
+    return _NOT_EXECUTED if result.get("partial") else _MISSING
 
 
 def _judge_rejected(sheet: AnswerSheet, result: Mapping[str, Any]) -> None:
@@ -158,11 +186,14 @@ def _download_failed(cycle: Cycle, submission: SubmissionRecord, error: Provider
     fault = error.fault
     if fault.kind is FaultKind.ACCOUNT:
         cycle.pause(f"{fault.code}: {fault.message}")
-    elif fault.kind is FaultKind.MISSING:
-        cycle.pause(
-            f"results_gone: the results of batch {submission.provider_batch_id} are not at the "
-            f"provider any more ({fault.message})"
-        )
+    wait_s = max(cycle.plan.job.timing.poll_s, fault.retry_after_s or 0.0)
+    cycle.store.put_off_collect(
+        cycle.lease,
+        submission.submission_id,
+        until=cycle.in_seconds(wait_s),
+        missing=fault.kind is FaultKind.MISSING,
+        reason=f"{fault.code}: {fault.message}",
+    )
     logger.warning("run %s: results cannot be fetched yet: %s", cycle.run.run_id, error)
     return False
 
@@ -182,8 +213,8 @@ def _item_fault(code: str, message: str, *, again: bool) -> ItemFault:
     return ItemFault(code=code, message=message, retryable=again, consumes_attempt=True)
 
 
-_NOTHING_WRONG_WITH_IT = frozenset({FaultKind.CAPACITY, FaultKind.ACCOUNT})
-"""Why a whole batch is rejected without a fault of its content: its chunk waits, as it is."""
+_NOTHING_WRONG_WITH_IT = frozenset({FaultKind.CAPACITY, FaultKind.ACCOUNT, FaultKind.SIZE})
+"""Why a whole batch is rejected without a fault of its rows: its chunk waits, or is split."""
 
 _NOT_EXECUTED = ItemFault(
     code=ItemErrorCode.BATCH_EXPIRED,
@@ -194,4 +225,8 @@ _NOT_EXECUTED = ItemFault(
 _MISSING = _item_fault(
     ItemErrorCode.MISSING_RESULT, "the provider's results have no line for this item", again=True
 )
-_LOST = _item_fault("results_lost", "the provider does not know this batch any more", again=False)
+
+
+def _lost(cycle: Cycle, message: str) -> ItemFault:
+    again = cycle.plan.job.on_lost == "resend"
+    return _item_fault(ItemErrorCode.RESULTS_LOST, message, again=again)

@@ -25,6 +25,9 @@ from batchor_core.store.protocol import ScopeFull
 
 logger = logging.getLogger(__name__)
 
+_MOST_MISSING = 4
+"""After so many refusals "no such file" of files that were just uploaded, a person has to look."""
+
 RUN_TAG = "batchor_run"
 """Metadata of every provider batch, where the provider keeps any: the run's id."""
 
@@ -177,7 +180,7 @@ def refuse(
     cycle.probe("submit.voided")
     remove_remote_files(cycle, upload_ref=upload_ref)
     logger.warning("run %s: chunk %d was not sent: %s", cycle.run.run_id, chunk.seq, fault.message)
-    if fault.kind in (FaultKind.ACCOUNT, FaultKind.MISSING):
+    if fault.kind is FaultKind.ACCOUNT or _stays_missing(chunk, fault, upload_ref):
         cycle.pause(f"{fault.code}: {fault.message}")
     elif fault.kind is FaultKind.SIZE:
         split_or_abandon(cycle, chunk, fault.message)
@@ -185,6 +188,13 @@ def refuse(
         cycle.store.abandon_chunks(cycle.lease, [chunk.seq], fault.code, fault.message)
     elif fault.kind is FaultKind.CAPACITY:
         _remember(cycle, fault, delay_s)
+
+
+def _stays_missing(chunk: ChunkRecord, fault: Fault, upload_ref: str | None) -> bool:
+    """Whether a 404 is no lag: one, soon after an upload that was answered, may be (facts 0.9)."""
+    if fault.kind is not FaultKind.MISSING:
+        return False
+    return upload_ref is None or chunk.refusals >= _MOST_MISSING
 
 
 def _remember(cycle: Cycle, fault: Fault, delay_s: float) -> None:

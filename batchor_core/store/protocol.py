@@ -272,7 +272,8 @@ class Store(Protocol):
 
         Holds the scope's lock, so that all processes on this store share the limits. The chunk
         moves from ``ready`` to ``submitted``. Limits are the smaller of ``limits`` and of what
-        the scope remembers; the reservations of ``intended`` and ``active`` count against them.
+        the scope remembers; the reservations of ``intended`` and ``active`` count against them. In
+        a limited scope a run that has something in flight gives way to one that has nothing.
         """
         ...
 

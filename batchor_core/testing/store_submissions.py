@@ -349,3 +349,32 @@ class ScopeContract:
         clock.advance(60)
         submission = driver.intend(chunk)
         assert submission.chunk_seq == 0
+
+    def test_a_hungry_run_goes_first(self, store: Store, clock: ManualClock) -> None:
+        """The first of many runs would fill a limited queue until it is done with it."""
+        limits = ScopeLimits(max_requests=30)
+        greedy, hungry = RunDriver(store, clock, "greedy"), RunDriver(store, clock, "hungry")
+        first, second = greedy.seal(), greedy.seal()
+        waiting = hungry.seal()
+        for driver in (greedy, hungry):
+            store.finish_ingestion(driver.lease, "f")
+        assert isinstance(greedy.try_intend(first, limits), SubmissionRecord)
+
+        refused = greedy.try_intend(second, limits)
+        assert isinstance(refused, ScopeFull)
+        assert "'hungry' has nothing in it yet" in refused.reason
+        assert refused.retry_at is not None
+        assert isinstance(hungry.try_intend(waiting, limits), SubmissionRecord)
+        assert isinstance(greedy.try_intend(second, limits), SubmissionRecord)
+
+    def test_an_idle_run_holds_nobody_up(self, store: Store, clock: ManualClock) -> None:
+        """A forgotten run would stop all others of its account for ever."""
+        limits = ScopeLimits(max_requests=30)
+        greedy, idle = RunDriver(store, clock, "greedy"), RunDriver(store, clock, "idle")
+        first, second = greedy.seal(), greedy.seal()
+        idle.seal()
+        for driver in (greedy, idle):
+            store.finish_ingestion(driver.lease, "f")
+        clock.advance(600)
+        assert isinstance(greedy.try_intend(first, limits), SubmissionRecord)
+        assert isinstance(greedy.try_intend(second, limits), SubmissionRecord)

@@ -5,7 +5,7 @@ from field reports; none of it was provoked on the live service.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,8 @@ def batch_fault(errors: object) -> tuple[Fault, dict[int, ItemFault]]:
     codes = [code for entry in entries for code in _codes(entry)[:1]]
     messages = [message for entry in entries if (message := _message(entry))]
     text = " ".join([*codes, *messages])
-    kind, owner = _batch_kind(codes, text)
+    lines = _named_lines(entries)
+    kind, owner = _batch_kind(codes, text, names_lines=bool(lines))
     limit, unit = named_limit(text) if kind is FaultKind.CAPACITY else (None, None)
     fault = Fault(
         kind=kind,
@@ -138,14 +139,17 @@ def batch_fault(errors: object) -> tuple[Fault, dict[int, ItemFault]]:
         limit=limit,
         limit_unit=unit,
     )
-    return fault, _named_lines(entries) if kind is FaultKind.REJECTED else {}
+    return fault, lines if kind is FaultKind.REJECTED else {}
 
 
-def _batch_kind(codes: list[str], text: str) -> tuple[FaultKind, FaultOwner]:
+def _batch_kind(codes: list[str], text: str, *, names_lines: bool) -> tuple[FaultKind, FaultOwner]:
     if _CAPACITY_TEXT.search(text):
         return FaultKind.CAPACITY, FaultOwner.ACCOUNT
-    if not _BILLING_CODES.isdisjoint(codes):
+    if is_about_money(codes):
         return FaultKind.ACCOUNT, FaultOwner.ACCOUNT
+    # "too_many_tasks" names the first line too many, which is no worse than the others.
+    if "too_many_tasks" in codes or (not names_lines and _SIZE_TEXT.search(text)):
+        return FaultKind.SIZE, FaultOwner.USER
     return FaultKind.REJECTED, FaultOwner.USER
 
 
@@ -169,7 +173,7 @@ def line_fault(status: int, body: object) -> ItemFault:
     code = codes[0] if codes else f"http_{status}"
     if status <= 0:  # (c) in facts 1.1: the provider lost the connection to its own model
         code = ItemErrorCode.TRANSPORT
-    quota = not _BILLING_CODES.isdisjoint(codes) or status in (401, 402, 403)
+    quota = is_about_money(codes) or status in (401, 402, 403)
     retryable = quota or status in (408, 409, 429) or not 400 <= status < 500
     return ItemFault(
         code=code,
@@ -182,13 +186,19 @@ def line_fault(status: int, body: object) -> ItemFault:
 def unexecuted_fault(error: object) -> ItemFault:
     """Classify a result line without a response: it was not executed and costs nothing."""
     entry = _error_object(error)
-    code = next(iter(_codes(entry)), "not_executed")
+    codes = _codes(entry)
+    code = codes[0] if codes else "not_executed"
     return ItemFault(
         code=code,
         message=_message(entry) or "the provider gave no reason",
         retryable=True,
-        consumes_attempt=code not in _UNEXECUTED_CODES,
+        consumes_attempt=code not in _UNEXECUTED_CODES and not is_about_money(codes),
     )
+
+
+def is_about_money(codes: Iterable[str]) -> bool:
+    """Whether error codes say that the account may not spend: nothing was executed then."""
+    return not _BILLING_CODES.isdisjoint(codes)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -5,7 +5,12 @@ from typing import Any
 
 from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.providers.loose_json import decode_json
-from batchor_core.providers.openai.faults import line_fault, one_line, unexecuted_fault
+from batchor_core.providers.openai.faults import (
+    is_about_money,
+    line_fault,
+    one_line,
+    unexecuted_fault,
+)
 from batchor_core.providers.openai.records import count_of
 from batchor_core.providers.openai.usual_lines import usual_answer
 from batchor_core.providers.protocol import Answer
@@ -90,8 +95,10 @@ def _verdict_of(
 
 def _failure(error: Mapping[str, Any]) -> ItemFault:
     code = one_line(str(error.get("code") or "failed"))
-    again = code in _RETRYABLE_RESPONSE_CODES
-    return _fault(code, str(error.get("message") or "the provider gave no reason"), again=again)
+    message = str(error.get("message") or "the provider gave no reason")
+    if is_about_money([code]):
+        return ItemFault(code=code, message=message[:2_000], retryable=True, consumes_attempt=False)
+    return _fault(code, message, again=code in _RETRYABLE_RESPONSE_CODES)
 
 
 def _output_text(body: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -1,14 +1,25 @@
 """Scopes: the queue limits that runs and processes share."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, func, or_, select, update
 
 from batchor_core.model.records import NewSubmission, ScopeLimits
-from batchor_core.model.states import LIVE_SUBMISSION_STATES
+from batchor_core.model.states import (
+    LIVE_SUBMISSION_STATES,
+    ChunkState,
+    RunControlState,
+    RunState,
+)
 from batchor_core.store.protocol import ScopeFull
-from batchor_core.store.sql.tables import scopes, submissions
+from batchor_core.store.sql.tables import chunks, runs, scopes, submissions
 from batchor_core.store.sql.transaction import Aggregate, Transaction
+
+DRIVEN_WITHIN = timedelta(minutes=5)
+"""A run that nobody has touched for longer does not make others wait."""
+
+GIVE_WAY = timedelta(seconds=5)
+"""How long a run that gives way waits before it tries again."""
 
 _KINDS = ("max_requests", "max_tokens", "max_batches")
 
@@ -66,7 +77,44 @@ def refusal(tx: Transaction, wanted: NewSubmission, limits: ScopeLimits) -> Scop
         until = remembered.backoff_until
         reason = f"scope {wanted.scope!r} backs off until {until:%Y-%m-%d %H:%M:%S} UTC"
         return ScopeFull(reason=reason, retry_at=until)
-    return _lack_of_room(wanted.scope, needs, caps, _reserved(tx, wanted.scope))
+    lack = _lack_of_room(wanted.scope, needs, caps, _reserved(tx, wanted.scope))
+    if lack is None and any(cap is not None for cap in caps.values()):
+        return _give_way(tx, wanted)
+    return lack
+
+
+def _give_way(tx: Transaction, wanted: NewSubmission) -> ScopeFull | None:
+    """Let a run that has nothing in a limited scope go before one that has something.
+
+    Only a run that somebody drives counts (each of its tries stamps it): one that lies idle must
+    not hold up the others.
+    """
+    live = select(submissions.c.run_id).where(
+        submissions.c.scope == wanted.scope,
+        submissions.c.state.in_(sorted(LIVE_SUBMISSION_STATES)),
+    )
+    mine = live.where(submissions.c.run_id == wanted.run_id).limit(1)
+    if tx.execute(mine).first() is None:
+        return None
+    hungry = (
+        select(runs.c.run_id)
+        .join(chunks, chunks.c.run_id == runs.c.run_id)
+        .where(
+            runs.c.scope == wanted.scope,
+            runs.c.state == RunState.RUNNING,
+            runs.c.control == RunControlState.RUN,
+            runs.c.updated_at >= tx.now - DRIVEN_WITHIN,
+            runs.c.run_id.not_in(live),
+            chunks.c.state == ChunkState.READY,
+            or_(chunks.c.not_before.is_(None), chunks.c.not_before <= tx.now),
+        )
+        .limit(1)
+    )
+    found = tx.execute(hungry).scalar_one_or_none()
+    if found is None:
+        return None
+    reason = f"scope {wanted.scope!r}: run {found!r} has nothing in it yet and goes first"
+    return ScopeFull(reason=reason, retry_at=tx.now + GIVE_WAY)
 
 
 def _lack_of_room(
