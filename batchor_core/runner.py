@@ -13,7 +13,7 @@ from datetime import datetime
 from pydantic import BaseModel
 
 from batchor_core.clock import Clock, SystemClock
-from batchor_core.errors import ConfigurationError
+from batchor_core.errors import ConfigurationError, ModelNotImportableError
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
 from batchor_core.executor.plan import ProviderFactory, RunPlan, bind
@@ -340,5 +340,16 @@ class BatchRunner:
         stored = StoredJob.model_validate(record.spec)
         output = None
         if stored.output is not None:
-            output = self._models.get(stored.output) or load_model(stored.output)
+            output = self._models.get(stored.output) or _model_of(stored.output, record)
         return bind(stored, output, self._adapter)
+
+
+def _model_of(path: str, record: RunRecord) -> type[BaseModel] | None:
+    """Return a run's output model; a run under cancel ends without it, its answers as text."""
+    try:
+        return load_model(path)
+    except ModelNotImportableError:
+        if record.control is not RunControlState.CANCEL:
+            raise
+        logger.warning("run %s: ends without its output model %s", record.run_id, path)
+        return None

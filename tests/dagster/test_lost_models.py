@@ -59,9 +59,6 @@ def test_run_is_not_launched_again_and_again(world: World, gone: Any) -> None:
     assert "cannot be imported" in (world.run.control_reason or "")
 
 
-@pytest.mark.xfail(
-    reason="the core cannot end a run without its output model", raises=AssertionError
-)
 def test_run_of_a_removed_asset_is_cancelled(world: World, gone: Any) -> None:
     """Whoever removes an asset with its model would pay for its batches to the end."""
     removed, answers = answers_asset(output=gone, name="removed"), answers_asset()

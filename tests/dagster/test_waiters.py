@@ -8,7 +8,7 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset, sensor_builder
 from batchor_dagster.constants import TAG_BACKFILL, TAG_MAX_RETRIES
-from tests.dagster.world import DAYS, MODEL, World, answers_asset, failure, rows_of
+from tests.dagster.world import DAYS, MODEL, World, answers_asset, rows_of
 
 
 def _terminate(world: World, result: dg.ExecuteInProcessResult) -> None:
@@ -43,17 +43,6 @@ def test_cancelled_partition_may_be_asked_again(world: World) -> None:
     world.finish(answers)
 
     assert world.materialised() == ["d0"]
-
-
-def test_partition_that_is_being_cancelled_says_so(world: World) -> None:
-    """The user would be told to cancel what is being cancelled."""
-    answers = answers_asset()
-    _terminate(world, world.request(answers))
-    world.materialise_tick(answers)
-    again = world.request(answers)
-
-    assert not again.success
-    assert "is still being cancelled: ask again" in failure(again)
 
 
 def test_batch_goes_on_for_whoever_still_waits(world: World) -> None:
