@@ -147,6 +147,7 @@ def serve(
         current = _settled(instance, waiter, segment)
         if current != segment:
             waiter = _store(store, waiter, current)
+            current = segments_of(waiter)[segment.index]  # a verdict may have come in between
         if (
             current.state is SegmentState.OPEN
             and _find_run(instance, current.run_key(waiter)) is None
@@ -176,7 +177,7 @@ def _settled(instance: dg.DagsterInstance, waiter: Waiter, segment: Segment) -> 
 def _store(store: Store, waiter: Waiter, segment: Segment) -> Waiter:
     try:
         return store.update_waiter(waiter, progress=with_segment(waiter, segment))
-    except StaleTransitionError:  # a verdict was stored meanwhile: the next tick sees it
+    except StaleTransitionError:
         return store.get_waiter(waiter.waiter_id)
 
 
