@@ -104,7 +104,7 @@ class BatchRunner:
         if job.structured_output is not None and not self.in_memory:
             check_importable(job.structured_output)
         run = self.open(job, run_id=run_id)
-        with self._dropping_if_unusable(run, is_new=run_id is None):
+        with self.dropping_if_unusable(run, is_new=run_id is None):
             while not run.is_finished:
                 progress = run.advance()
                 if not progress.did:
@@ -122,7 +122,7 @@ class BatchRunner:
             ConfigurationError: The job cannot work; nothing was sent.
         """
         run = self.open(job, run_id=run_id)
-        with self._dropping_if_unusable(run, is_new=run_id is None):
+        with self.dropping_if_unusable(run, is_new=run_id is None):
             return run.wait(timeout_s)
 
     def open(self, job: BatchJob, *, run_id: str | None = None) -> Run:
@@ -263,8 +263,11 @@ class BatchRunner:
         return adapter
 
     @contextmanager
-    def _dropping_if_unusable(self, run: Run, *, is_new: bool) -> Iterator[None]:
-        """Close a run whose input turns out to be unusable and whose id nobody has chosen."""
+    def dropping_if_unusable(self, run: Run, *, is_new: bool) -> Iterator[None]:
+        """Close a run whose input turns out to be unusable within the block.
+
+        Only one that is new and whose id nobody has chosen: any other goes on with a mended input.
+        """
         try:
             yield
         except ConfigurationError:

@@ -110,12 +110,13 @@ def start(
         **output.job_fields(),
     )
     # Named here, so that a run that is interrupted while it reads its input can be continued.
-    run_id = run_id or new_run_id()
+    is_new, run_id = run_id is None, run_id or new_run_id()
     with place.open(create=True) as runner:
         with interruptible(_go_on(run_id, place)):
             run = runner.open(job, run_id=run_id)
             run_id = run.run_id  # a successor has an id of its own
-            ended = drive(run, timeout_s) if wait else send(run)
+            with runner.dropping_if_unusable(run, is_new=is_new):
+                ended = drive(run, timeout_s) if wait else send(run)
         show_run(runner.store, run_id, as_json=as_json)
         if not run.is_finished and not wait:
             click.echo(f"Wait for it with: {wait_command(run_id, place)}", err=True)

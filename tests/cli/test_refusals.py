@@ -133,3 +133,11 @@ def test_results_cannot_be_written_to_an_unknown_format(shell: Shell, tmp_path: 
     assert "end it in .csv, .jsonl, .parquet" in result.stderr
     result = shell.ok(*shell.on("results", "r", "--output", "gone/out.csv"), exit_code=1)
     assert "cannot write 'gone/out.csv': No such file" in result.stderr
+
+
+def test_refused_input_leaves_no_run_in_progress(shell: Shell) -> None:
+    """The list of runs would fill up with runs that nobody can name or end."""
+    shell.write("in.csv", "id,text\na,one\na,two\n")
+    assert shell.call(*shell.start()).exit_code == 1
+    (run,) = shell.json("list", "--db-path", str(shell.db))
+    assert run["status"] == "cancelled"

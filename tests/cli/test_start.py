@@ -122,7 +122,7 @@ def test_options_reach_the_request_and_the_policies(shell: Shell) -> None:
         *("--chunk-max-requests", "2", "--chunk-max-bytes", "5000", "--chunk-max-tokens", "4000"),
         *("--max-attempts", "4", "--max-rounds", "5", "--retry-delay", "6"),
         *("--settle-seconds", "7", "--lease-seconds", "8", "--poll-interval", "9"),
-        *("--enqueued-token-limit", "10000", "--on-unresolved", "wait"),
+        *("--enqueued-token-limit", "10000", "--on-lost", "resend", "--on-unresolved", "wait"),
         *("--base-url", shell.sim.openai_base_url),
     )
     with shell.store() as store:
@@ -140,6 +140,7 @@ def test_options_reach_the_request_and_the_policies(shell: Shell) -> None:
     assert (retry["max_attempts"], retry["max_rounds"], retry["delay_s"]) == (4, 5, 6)
     timing = spec["timing"]
     assert (timing["settle_s"], timing["lease_s"], timing["poll_s"]) == (7, 8, 9)
+    assert spec["on_lost"] == "resend"
     assert spec["on_unresolved"] == "wait"
 
 
