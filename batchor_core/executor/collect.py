@@ -11,20 +11,21 @@ import zstandard
 from batchor_core.errors import ArtifactError, ProviderError
 from batchor_core.executor.answers import AnswerSheet
 from batchor_core.executor.cycle import Cycle
-from batchor_core.executor.poll import is_lost
+from batchor_core.executor.poll import is_lost, result_of
 from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
-from batchor_core.model.faults import Fault, FaultKind, ItemErrorCode, ItemFault
+from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
 from batchor_core.model.records import ChunkRecord, Collected, SubmissionRecord
 from batchor_core.model.states import SubmissionState
 from batchor_core.planning.retries import backoff_s
-from batchor_core.providers.protocol import RawPart
+from batchor_core.providers.protocol import BatchPhase, RawPart
 
 logger = logging.getLogger(__name__)
 
 _COPY_BYTES = 1 << 20
 _DOWNLOADS = 2
-"""A download that lacks items is repeated once before they count as missing."""
+"""A download that lacks items is repeated at the next poll, and at once after that, before they
+count as missing: to ask again for what was only cut short is to pay twice."""
 
 
 def collect(cycle: Cycle) -> bool:
@@ -66,6 +67,7 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
         refuse(cycle, chunk, submission, fault, upload_ref=submission.upload_ref)
         return True
     try:
+        result = _with_late_files(cycle, submission, result)
         collected = _judge_what_is_left(cycle, chunk, submission, result)
     except ProviderError as exc:
         return _download_failed(cycle, submission, exc)
@@ -74,6 +76,30 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     cycle.probe("collect.committed")
     remove_remote_files(cycle, upload_ref=submission.upload_ref, files=result.get("files"))
     return True
+
+
+def _with_late_files(
+    cycle: Cycle, submission: SubmissionRecord, result: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Ask again about a batch that was completed without naming a file: that may come late.
+
+    Raises:
+        ProviderError: It still names none, and it is too early to believe that.
+    """
+    completed = not (result.get("lost") or result.get("partial") or "rejected" in result)
+    if not completed or any(result["files"].values()):
+        return result
+    try:
+        seen = cycle.plan.provider.get(submission.provider_batch_id or "")
+    except ProviderError as exc:
+        if exc.fault.kind is not FaultKind.MISSING:
+            raise
+    else:
+        if seen.phase is BatchPhase.ENDED and any((seen.result or {}).values()):
+            return result_of(seen)
+    if is_lost(cycle.clock, submission, since=submission.ended_at):
+        return result
+    raise _still_missing("no_result_files", "the batch is completed, but names no result files")
 
 
 def _judge_what_is_left(
@@ -123,7 +149,8 @@ def _judge_files(
     folder: Path,
 ) -> None:
     parts: list[RawPart] = []
-    for attempt in range(_DOWNLOADS):
+    is_first_look = submission.next_poll_at is None
+    for attempt in range(1 if is_first_look else _DOWNLOADS):
         target = folder / str(attempt)
         target.mkdir()
         parts = _download(cycle, result, target)
@@ -137,6 +164,8 @@ def _judge_files(
                 submission.provider_batch_id,
                 sheet.open_count,
             )
+    if sheet.open_count and parts and is_first_look:
+        raise _still_missing("incomplete_results", f"{sheet.open_count} item(s) have no line")
     sheet.close_faulted()
     sheet.close_rest(_rest_fault(cycle, result))
     if cycle.plan.job.artifact_policy.raw_results == "keep":
@@ -225,6 +254,12 @@ _NOT_EXECUTED = ItemFault(
 _MISSING = _item_fault(
     ItemErrorCode.MISSING_RESULT, "the provider's results have no line for this item", again=True
 )
+
+
+def _still_missing(code: str, message: str) -> ProviderError:
+    kind, owner = FaultKind.MISSING, FaultOwner.PROVIDER
+    fault = Fault(kind=kind, owner=owner, code=code, message=message)
+    return ProviderError(f"{code}: {message}", fault)
 
 
 def _lost(cycle: Cycle, message: str) -> ItemFault:

@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 _MOST_MISSING = 4
 """After so many refusals "no such file" of files that were just uploaded, a person has to look."""
 
+MOST_REFUSALS = 6
+"""So often a single request that seems larger than the whole queue is tried, alone, before it
+fails: our count of its tokens is an estimate."""
+
 RUN_TAG = "batchor_run"
 """Metadata of every provider batch, where the provider keeps any: the run's id."""
 
@@ -188,6 +192,8 @@ def refuse(
         cycle.store.abandon_chunks(cycle.lease, [chunk.seq], fault.code, fault.message)
     elif fault.kind is FaultKind.CAPACITY:
         _remember(cycle, fault, delay_s)
+        if chunk.refusals >= MOST_REFUSALS and _exceeds_alone(chunk, fault):
+            split_or_abandon(cycle, chunk, fault.message)
 
 
 def _stays_missing(chunk: ChunkRecord, fault: Fault, upload_ref: str | None) -> bool:
@@ -195,6 +201,12 @@ def _stays_missing(chunk: ChunkRecord, fault: Fault, upload_ref: str | None) -> 
     if fault.kind is not FaultKind.MISSING:
         return False
     return upload_ref is None or chunk.refusals >= _MOST_MISSING
+
+
+def _exceeds_alone(chunk: ChunkRecord, fault: Fault) -> bool:
+    """Whether a single request is larger than the limit that the provider names."""
+    named = fault.limit if fault.limit_unit == "tokens" else None
+    return chunk.item_count == 1 and named is not None and chunk.input_tokens > named
 
 
 def _remember(cycle: Cycle, fault: Fault, delay_s: float) -> None:

@@ -240,6 +240,28 @@ class PollContract:
         two.end(soon.submission_id)
         assert store.due_polls(account, clock.now(), 10) == [late]
 
+    def test_put_off_collect(self, store: Store, clock: ManualClock) -> None:
+        """Results that are not ready yet would be asked for at once again, or given up at once."""
+        driver = RunDriver(store, clock)
+        submission_id = driver.submit(driver.seal(2)).submission_id
+        until = clock.now() + timedelta(seconds=30)
+        with pytest.raises(StaleTransitionError, match=r"wanted ended.*is active"):
+            store.put_off_collect(
+                driver.lease, submission_id, until=until, missing=True, reason="404"
+            )
+        driver.end(submission_id)
+        ended = store.get_submission(submission_id)
+        assert (ended.next_poll_at, ended.missing_polls) == (None, 0)
+        for missing, counted in ((True, 1), (True, 2), (False, 0), (True, 1)):
+            store.put_off_collect(
+                driver.lease, submission_id, until=until, missing=missing, reason="404"
+            )
+            put_off = store.get_submission(submission_id)
+            assert (put_off.next_poll_at, put_off.missing_polls) == (until, counted)
+        told = [e.data["reason"] for e in store.list_events("run_a") if "put_off" in e.kind]
+        assert told == ["404"]
+        assert store.counts("run_a") == RunCounts(total=2, in_flight=2)
+
     def test_note_poll(self, store: Store, clock: ManualClock) -> None:
         """A batch that vanished would be polled for ever, or one glitch would count as its loss."""
         driver = RunDriver(store, clock)

@@ -153,7 +153,7 @@ def test_killed_process(killed: dict[Any, Any], name: str, probe: str, nth: int)
     """After ``kill -9`` at a probe, rows would be lost or doubled, or paid for twice."""
     world, code = killed[name, probe, nth]
     assert code == KILLED, "the child never came to this probe"
-    _go_on_and_check(world, SCENARIOS[name])
+    go_on_and_check(world, SCENARIOS[name])
 
 
 @pytest.mark.parametrize(("name", "probe", "nth"), CASES)
@@ -166,7 +166,7 @@ def test_exception_within_one_process(worlds: Any, name: str, probe: str, nth: i
     job = job_for(world.sim.openai_base_url, **scenario.options)
     with pytest.raises(_TrapError):
         finish(runner.start(job, run_id="run-1"), cancels=scenario.cancels)
-    _go_on_and_check(world, scenario, runner)
+    go_on_and_check(world, scenario, runner)
 
 
 def test_child_that_is_not_killed_finishes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,8 @@ class _Trap:
                 raise _TrapError(name)
 
 
-def _go_on_and_check(world: World, scenario: Scenario, runner: BatchRunner | None = None) -> None:
+def go_on_and_check(world: World, scenario: Scenario, runner: BatchRunner | None = None) -> None:
+    """Finish a run that was cut short, and look at what came of it."""
     job = job_for(world.sim.openai_base_url, **scenario.options)
     run = (runner or world.runner).start(job, run_id="run-1")
     finish(run, cancels=scenario.cancels)

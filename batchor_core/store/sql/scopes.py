@@ -68,6 +68,9 @@ def refusal(tx: Transaction, wanted: NewSubmission, limits: ScopeLimits) -> Scop
         unit: _smaller(getattr(limits, f"max_{unit}"), getattr(remembered, f"max_{unit}"))
         for unit in needs
     }
+    if wanted.reserved_requests == 1 and caps["tokens"] is not None:
+        # Its tokens are an estimate, and it cannot be split: alone in the scope it may be tried.
+        needs["tokens"] = min(needs["tokens"], caps["tokens"])
     for unit in ("requests", "tokens"):
         cap = caps[unit]
         if cap is not None and needs[unit] > cap:
