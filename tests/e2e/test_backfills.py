@@ -45,7 +45,7 @@ COLUMNS = {
     "batch_request_id": pl.String(),
 }
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420), pytest.mark.xdist_group("dagster-dev")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 
 def test_backfill_stays_open_for_as_long_as_the_provider_works(story: Story) -> None:

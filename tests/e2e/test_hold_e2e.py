@@ -12,7 +12,7 @@ from tests.e2e.answers_story import (
     is_hold,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420), pytest.mark.xdist_group("dagster-dev")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 
 def test_there_is_one_hold_for_all_requests_of_a_backfill(story: Story) -> None:
