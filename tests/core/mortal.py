@@ -5,6 +5,9 @@ from typing import Any, NoReturn
 
 from batchor_core.store.protocol import Store
 
+Passing = tuple[int, str | None]
+"""The n-th passing, from 1, of the probe of this name, or of any probe."""
+
 
 class DiedError(BaseException):
     """What ends a process in a test: nothing of ours may catch it."""
@@ -35,14 +38,15 @@ class MortalStore:
 
 
 class AtProbe:
-    """A probe that acts once: at the n-th passing of a probe, or of any."""
+    """A probe that acts once: at the passing of a probe that it is armed for."""
 
     def __init__(self) -> None:
         self.disarm()
 
-    def arm(self, nth: int, action: Callable[[], object], *, name: str | None = None) -> None:
-        """Act at the n-th passing from now, from 1, of the probe of this name; None is any."""
-        self._left, self._action, self._name = nth, action, name
+    def arm(self, passing: Passing, action: Callable[[], object]) -> None:
+        """Act once, from now on."""
+        self._left, self._name = passing
+        self._action = action
 
     def disarm(self) -> None:
         """Do nothing any more."""

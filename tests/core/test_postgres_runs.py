@@ -58,7 +58,7 @@ def test_a_process_dies_at_a_probe(postgres_world: World, name: str, probe: str)
     job = job_for(world.sim.openai_base_url, **scenario.options)
     with PostgresStorage(str(world.db), clock=world.clock) as database:
         store, trap = MortalStore(database), AtProbe()
-        trap.arm(1, store.die, name=probe)
+        trap.arm((1, probe), store.die)
         runner = BatchRunner(store, world.artifacts, clock=world.clock, probe=trap)
         with runner, pytest.raises(DiedError):
             finish(runner.start(job, run_id="run-1"), cancels=scenario.cancels)

@@ -27,17 +27,19 @@ from batchor_core import BatchRunner, Run
 from batchor_core.artifacts import LocalArtifactStore
 from batchor_core.errors import LeaseLostError
 from batchor_core.executor.cycle import Progress
-from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
+from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
 from batchor_core.model.records import ArtifactRef
 from batchor_core.model.states import RunControlState, RunState, SubmissionState
 from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
 from batchor_core.simulator.answers import NOTICE
 from batchor_core.store.sql import SQLiteStorage
-from tests.core.mortal import AtProbe, DiedError, MortalStore
+from tests.core.mortal import AtProbe, DiedError, MortalStore, Passing
 from tests.core.world import BATCH_SECONDS, SharedClock, check_conserved, items, job_for
 
 RUN_ID = "run-1"
 LEASE_S = 120.0
+SLEEPS = (LEASE_S + 1, 500.0)
+"""Seconds that outlast the lease, and the settling time as well."""
 LONGEST_RUN_CYCLES = 600
 EXAMPLES = int(os.environ.get("BATCHOR_SOAK_EXAMPLES", "0"))
 STEPS = 30
@@ -109,6 +111,14 @@ ONE_CALL_FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "hang", "seconds": 5.0, "times": 1, "match": CREATE},
     {"kind": "hang", "seconds": 5.0, "times": 1, "match": CREATE, "after_commit": True},
 )
+LATE_BATCHES = tuple(
+    (
+        {"kind": "drop_after_commit", "times": 1, "skip": skip, "match": CREATE},
+        {"kind": "list_lag_seconds", "seconds": 150.0},
+    )
+    for skip in (0, 1)
+)
+"""A create call without an answer, whose batch is listed late."""
 FAULTS = st.one_of(
     st.sampled_from(ONE_CALL_FAULTS),
     st.builds(
@@ -134,7 +144,14 @@ FAULTS = st.one_of(
     ),
 )
 WHO = st.integers(0, 1)
-NTH_PROBE = st.integers(1, 12)
+PASSING = st.one_of(
+    st.tuples(
+        st.integers(1, 3),
+        st.sampled_from(["submit.create_allowed", "submit.created", "submit.create_unknown"]),
+    ),
+    st.tuples(st.integers(1, 12), st.none()),
+)
+"""The n-th passing of a probe around the create call, where money is at stake, or of any."""
 
 
 class SkewedClock(SharedClock):
@@ -198,14 +215,27 @@ class RunMachine(RuleBasedStateMachine):
         size=st.integers(3, 12),
         skew_s=st.sampled_from([0.0, 7200.0, -7200.0]),
         faults=st.lists(FAULTS, min_size=3, max_size=10),
+        late=st.sampled_from([*LATE_BATCHES, ()]),
+        remote_files=st.sampled_from(["keep", "delete"]),
     )
-    def begin(self, count: int, size: int, skew_s: float, faults: list[dict[str, Any]]) -> None:
+    def begin(
+        self,
+        *,
+        count: int,
+        size: int,
+        skew_s: float,
+        faults: list[dict[str, Any]],
+        late: tuple[dict[str, Any], ...],
+        remote_files: str,
+    ) -> None:
+        """Kept request files let a batch go on that would otherwise lose its input: no net."""
         self.model = {
             item.item_id: f"Simulated answer ({NOTICE}) to: {item.payload}" for item in items(count)
         }
         self.size = size
+        self.artifact_policy = ArtifactPolicy(remote_files=remote_files)
         self._skew(skew_s)
-        self._script(*faults)
+        self._script(*late, *faults)
         self.processes = [self._new_process(), self._new_process()]
         self.processes[0].advance(0.0)
 
@@ -213,6 +243,7 @@ class RunMachine(RuleBasedStateMachine):
         return job_for(
             self.sim.openai_base_url,
             len(self.model),
+            artifact_policy=self.artifact_policy,
             chunk_policy=ChunkPolicy(max_requests=self.size),
             retry_policy=RetryPolicy(delay_s=1, max_delay_s=60, max_rounds=99, max_attempts=99),
             timing=TimingPolicy(lease_s=LEASE_S, create_timeout_s=0.3, settle_s=180, poll_s=30),
@@ -227,35 +258,37 @@ class RunMachine(RuleBasedStateMachine):
         self.sim.advance_time(seconds)
         self.processes[who].advance(deadline_s)
 
-    @rule(who=WHO, nth=NTH_PROBE)
-    def crash(self, who: int, nth: int) -> None:
+    @rule(who=WHO, passing=PASSING)
+    def crash(self, who: int, passing: Passing) -> None:
         """Go on until the process has passed some probes and dies; another takes its place."""
         process = self.processes[who]
-        process.probe.arm(nth, process.store.die)
+        process.probe.arm(passing, process.store.die)
         try:
             self._cycles(process, 3)
         except DiedError:
             self.processes[who] = self._new_process()
         process.probe.disarm()
 
-    @rule(who=WHO, nth=NTH_PROBE, cycles=st.integers(1, 4))
-    def sleep_through_the_lease(self, who: int, nth: int, cycles: int) -> None:
+    @rule(who=WHO, passing=PASSING, cycles=st.integers(1, 4), sleep_s=st.sampled_from(SLEEPS))
+    def sleep_through_the_lease(
+        self, who: int, passing: Passing, cycles: int, sleep_s: float
+    ) -> None:
         """Suspend a process at a probe until its lease is over and the other has gone on."""
         sleeper, other = self.processes[who], self.processes[1 - who]
 
         def be_overtaken() -> None:
-            self.sim.advance_time(LEASE_S + 1)
+            self.sim.advance_time(sleep_s)
             self._cycles(other, cycles)
 
-        sleeper.probe.arm(nth, be_overtaken)
+        sleeper.probe.arm(passing, be_overtaken)
         self._cycles(sleeper, 2)
         sleeper.probe.disarm()
 
-    @rule(who=WHO, nth=NTH_PROBE)
-    def both_at_once(self, who: int, nth: int) -> None:
+    @rule(who=WHO, passing=PASSING)
+    def both_at_once(self, who: int, passing: Passing) -> None:
         """Let the other process try a cycle while the first is in the middle of one."""
         first, other = self.processes[who], self.processes[1 - who]
-        first.probe.arm(nth, other.advance)
+        first.probe.arm(passing, other.advance)
         first.advance()
         first.probe.disarm()
 
