@@ -386,7 +386,7 @@ class TestCalls:
         assert run.status == "succeeded"
         assert world.clock.monotonic() >= 200 + 2 * 30
 
-    @pytest.mark.parametrize("route", ["files.create", "batches.retrieve", "batches.list"])
+    @pytest.mark.parametrize("route", ["files.create", "batches.get", "batches.list"])
     def test_server_errors_of_calls_cost_no_attempt(self, world: World, route: str) -> None:
         """A bad minute of the provider would fail rows."""
         world.sim.faults(kind="http_error", status=500, times=3, match={"route": route})

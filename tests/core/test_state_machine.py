@@ -50,7 +50,7 @@ ROUTES = (
     "files.content",
     "files.delete",
     "batches.create",
-    "batches.retrieve",
+    "batches.get",
     "batches.list",
     "batches.cancel",
 )
