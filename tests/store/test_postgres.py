@@ -10,6 +10,7 @@ from batchor_core.errors import ConfigurationError, StoreError
 from batchor_core.store.sql import PostgresStorage, SqlStore
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.store_suite import StoreContract
+from tests.store.interrupts import check_interrupted_transaction
 from tests.store.racing import RaceContract
 from tests.store.test_migrations import differences
 
@@ -43,6 +44,10 @@ class TestPostgres(StoreContract):
     def test_migrations_add_up_to_the_tables(self, store: SqlStore) -> None:
         """A store that was migrated would lack a column or an index that the code relies on."""
         assert differences(store._database) == []
+
+    def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
+        """Ctrl-C between a transaction's begin and its block would lock the store for good."""
+        check_interrupted_transaction(store, clock)
 
 
 class TestPostgresProcesses(RaceContract):

@@ -22,6 +22,7 @@ from batchor_core.testing.records import (
     waiter_request,
 )
 from batchor_core.testing.store_suite import StoreContract
+from tests.store.interrupts import check_interrupted_transaction
 
 
 class TestSQLiteFile(StoreContract):
@@ -93,6 +94,10 @@ class TestSQLiteFile(StoreContract):
         assert len(plans) > 20
         assert [step for plan in plans for step in plan if step.startswith("SCAN")] == []
         assert any("uq_batchor_members_open_identity" in step for plan in plans for step in plan)
+
+    def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
+        """Ctrl-C between a transaction's begin and its block would lock the store for good."""
+        check_interrupted_transaction(store, clock)
 
     def test_repr_names_the_file(self, store: SqlStore, tmp_path: Path) -> None:
         """A log line would not tell which store it is about."""

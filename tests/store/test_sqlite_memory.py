@@ -9,6 +9,7 @@ from batchor_core.store.sql import SQLiteStorage, SqlStore
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import RunDriver
 from batchor_core.testing.store_suite import StoreContract
+from tests.store.interrupts import check_interrupted_transaction
 
 
 class TestSQLiteMemory(StoreContract):
@@ -28,6 +29,10 @@ class TestSQLiteMemory(StoreContract):
 
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(work, range(16))) == [10] * 16
+
+    def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
+        """Ctrl-C between a transaction's begin and its block would lock the store for good."""
+        check_interrupted_transaction(store, clock)
 
     def test_repr_names_it(self, store: SqlStore) -> None:
         """A log line would not tell which store it is about."""

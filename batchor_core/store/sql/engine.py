@@ -9,8 +9,9 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from sqlalchemy import (
@@ -54,7 +55,8 @@ class UniqueConflictError(StoreError):
 class Database:
     """One database: opens transactions and says in one line what went wrong.
 
-    Threads may share it. After a fork the child opens connections of its own.
+    Threads may share it, each with one transaction at a time. After a fork the child opens
+    connections of its own.
 
     Args:
         engine: Its listeners have to be registered already.
@@ -83,16 +85,17 @@ class Database:
         self._migration_lock = migration_lock
         self._exclusive = exclusive
         self._turn: AbstractContextManager[Any] = threading.Lock() if exclusive else nullcontext()
+        self._thread = _ThreadState()
         self._pid = os.getpid()
         self._inherited: object = None
 
     def write(self) -> AbstractContextManager[Connection]:
         """Open a transaction that may write; it commits if the block ends without an exception."""
-        return self._transaction(self._writer)
+        return _Transaction(self, self._writer)
 
     def read(self) -> AbstractContextManager[Connection]:
         """Open a transaction that sees one moment of the database."""
-        return self._transaction(self._reader)
+        return _Transaction(self, self._reader)
 
     @contextmanager
     def migration(self) -> Iterator[Connection]:
@@ -112,14 +115,32 @@ class Database:
         """Give back all connections."""
         self._engine.dispose()
 
-    @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+    def explained(self, error: SQLAlchemyError) -> StoreError:
+        """Return the error that says in one line what went wrong."""
+        line = (str(getattr(error, "orig", None) or error).splitlines() or [""])[0]
+        if isinstance(error, IntegrityError):
+            return UniqueConflictError(f"{self.location}: {line}")
+        for marker, explanation in _EXPLANATIONS:
+            if marker in line.lower():
+                return StoreError(f"{self.location}: {explanation} ({line})")
+        return StoreError(f"{self.location}: {line}")
+
+    def begin(self, transaction: "_Transaction", engine: Engine) -> Connection:
+        """Begin a transaction, ending first what an interrupt has left open in this thread."""
         self._leave_parent_connections()
-        try:
-            with self._turn, engine.connect() as connection, connection.begin():
-                yield connection
-        except SQLAlchemyError as error:
-            raise self._explained(error) from error
+        if self._thread.open is not None:
+            self._thread.open.abandon()
+        self._thread.open = transaction
+        stack = transaction.stack
+        stack.enter_context(self._turn)
+        connection = stack.enter_context(engine.connect())
+        stack.enter_context(connection.begin())
+        return connection
+
+    def ended(self, transaction: "_Transaction") -> None:
+        """Forget a transaction."""
+        if self._thread.open is transaction:
+            self._thread.open = None
 
     def _leave_parent_connections(self) -> None:
         if self._pid == os.getpid():
@@ -129,16 +150,54 @@ class Database:
         # Kept, never closed: a connection belongs to the process that opened it, to close as well.
         self._inherited = self._engine.pool
         self._engine.dispose(close=False)
+        self._thread = _ThreadState()
         self._pid = os.getpid()
 
-    def _explained(self, error: SQLAlchemyError) -> StoreError:
-        line = (str(getattr(error, "orig", None) or error).splitlines() or [""])[0]
-        if isinstance(error, IntegrityError):
-            return UniqueConflictError(f"{self.location}: {line}")
-        for marker, explanation in _EXPLANATIONS:
-            if marker in line.lower():
-                return StoreError(f"{self.location}: {explanation} ({line})")
-        return StoreError(f"{self.location}: {line}")
+
+class _ThreadState(threading.local):
+    open: "_Transaction | None" = None
+
+
+class _Transaction(AbstractContextManager[Connection]):
+    """One transaction of one thread, which can also be ended from outside its ``with`` block.
+
+    Ctrl-C (or a scheduler's signal) may strike between the moment at which a transaction began and
+    the first line of its block. Then no block ends it, and as long as somebody keeps the
+    exception's traceback (an ``except`` clause, a notebook) it would go on holding its locks. A
+    thread that opens a transaction while it has one open knows that the old one was left like that.
+    """
+
+    def __init__(self, database: Database, engine: Engine) -> None:
+        self.stack = ExitStack()
+        self._database = database
+        self._engine = engine
+
+    def __enter__(self) -> Connection:
+        try:
+            return self._database.begin(self, self._engine)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stack.__exit__(kind, error, traceback)
+        except SQLAlchemyError as failure:
+            raise self._database.explained(failure) from failure
+        finally:
+            self._database.ended(self)
+        if isinstance(error, SQLAlchemyError):
+            raise self._database.explained(error) from error
+
+    def abandon(self) -> None:
+        """Roll it back; its block, should it ever be left, then finds nothing to end."""
+        with suppress(SQLAlchemyError):
+            self.stack.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
 def sqlite_file(path: str | os.PathLike[str]) -> Database:
