@@ -5,7 +5,6 @@ nowhere else in the core (a contract checks it), so that the rest may be rearran
 """
 
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
-from batchor_core.executor.plan import ProviderFactory
 from batchor_core.ids import new_waiter_id, path_segment
 from batchor_core.job import Items, PromptBuilder, check_importable
 from batchor_core.model.records import Identity, RunRecord, Waiter
@@ -18,21 +17,23 @@ from batchor_core.planning.result_schema import (
 )
 from batchor_core.planning.schema_compiler import Dialect, compile_schema
 from batchor_core.planning.templates import PromptTemplate
-from batchor_core.providers.openai.adapter import OpenAIProvider
+from batchor_core.providers.protocol import BatchProvider
+from batchor_core.providers.registry import ProviderConfig, ProviderFactory, connect
 from batchor_core.store.protocol import ClaimResult, MemberClaim, OpenWork, Store, WaiterRequest
 
 __all__ = [
     "HEAVY_STEPS",
+    "BatchProvider",
     "ClaimResult",
     "Dialect",
     "Identity",
     "Items",
     "MemberClaim",
-    "OpenAIProvider",
     "OpenWork",
     "Price",
     "PromptBuilder",
     "PromptTemplate",
+    "ProviderConfig",
     "ProviderFactory",
     "ResultDeclaration",
     "RunRecord",
@@ -44,6 +45,7 @@ __all__ = [
     "build_result_schema",
     "check_importable",
     "compile_schema",
+    "connect",
     "due_steps",
     "new_waiter_id",
     "path_segment",

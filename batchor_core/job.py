@@ -16,7 +16,7 @@ from batchor_core.model.items import BatchItem, PromptParts
 from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
 from batchor_core.planning.result_schema import arrow_type
 from batchor_core.planning.templates import PromptTemplate
-from batchor_core.providers.openai.config import OpenAIProviderConfig
+from batchor_core.providers.registry import ProviderConfig
 from batchor_core.sources.protocol import ItemSource
 
 Items: TypeAlias = Iterable[BatchItem] | ItemSource | pl.DataFrame | pl.LazyFrame | pa.Table
@@ -57,7 +57,7 @@ class BatchJob:
     """
 
     items: Items
-    provider_config: OpenAIProviderConfig
+    provider_config: ProviderConfig
     build_prompt: PromptBuilder | None = None
     prompt_template: str | None = None
     system_prompt: str | None = None
@@ -91,7 +91,7 @@ class StoredJob(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    provider_config: OpenAIProviderConfig
+    provider_config: ProviderConfig
     system_prompt: str | None
     output: str | None
     schema_name: str | None
@@ -153,10 +153,9 @@ def declaration_of(job: BatchJob, *, host: str, schema: Mapping[str, Any] | None
     return {
         "provider": config.provider,
         "host": host,
-        "endpoint": config.endpoint,
+        "endpoint": config.endpoint_name,
         "model": config.model,
-        "params": config.params,
-        "max_output_tokens": config.max_output_tokens,
+        **config.answer_fields,
         "system_prompt": job.system_prompt,
         "schema": schema,
         "keep": {name: str(arrow_type(dtype)) for name, dtype in job.keep.items()},

@@ -16,7 +16,7 @@ from batchor_core.clock import Clock, SystemClock
 from batchor_core.errors import ConfigurationError, ModelNotImportableError
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
-from batchor_core.executor.plan import ProviderFactory, RunPlan, bind
+from batchor_core.executor.plan import RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.reconcile import Reconciled, Reconciliation
 from batchor_core.executor.sweep import sweep
@@ -32,8 +32,8 @@ from batchor_core.job import (
 from batchor_core.model.records import NewRun, RunRecord
 from batchor_core.model.states import RunControlState, RunState
 from batchor_core.places import MEMORY, ArtifactPlace, StoragePlace, open_artifacts, open_store
-from batchor_core.providers.openai.adapter import OpenAIProvider
-from batchor_core.providers.openai.config import OpenAIProviderConfig
+from batchor_core.providers.protocol import BatchProvider
+from batchor_core.providers.registry import ProviderConfig, ProviderFactory, connect
 from batchor_core.reattach import Reattachment, attachment_of
 from batchor_core.run import Run
 
@@ -67,7 +67,7 @@ class BatchRunner:
         artifacts: ArtifactPlace = None,
         *,
         namespace: str = DEFAULT_NAMESPACE,
-        connect: ProviderFactory = OpenAIProvider,
+        connect: ProviderFactory = connect,
         clock: Clock | None = None,
         probe: Probe = no_probe,
     ) -> None:
@@ -82,7 +82,7 @@ class BatchRunner:
         self._owner = owner
         self._executor = Executor(self.store, self.artifacts, self._clock, owner, probe)
         self._connect = connect
-        self._adapters: list[tuple[OpenAIProviderConfig, OpenAIProvider]] = []
+        self._adapters: list[tuple[ProviderConfig, BatchProvider]] = []
         self._models: dict[str, type[BaseModel]] = {}
         self._plans: dict[str, RunPlan] = {}
 
@@ -253,7 +253,7 @@ class BatchRunner:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _adapter(self, config: OpenAIProviderConfig) -> OpenAIProvider:
+    def _adapter(self, config: ProviderConfig) -> BatchProvider:
         """Return the one adapter of all runs with this config: each holds its own connections."""
         for known, adapter in self._adapters:
             if known == config:
@@ -286,7 +286,7 @@ class BatchRunner:
             except ConfigurationError as exc:
                 logger.warning("run %s: its account cannot be reached from here: %s", run_id, exc)
 
-    def _provider_of(self, run_id: str) -> OpenAIProvider:
+    def _provider_of(self, run_id: str) -> BatchProvider:
         """Return the account of a run, with the key that this process may have been given."""
         plan = self._plans.get(run_id)
         if plan is not None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from dagster import DagsterRun
 
-from batchor_core import BatchRunner, ConfigurationError, OpenAIProviderConfig
-from batchor_core.integration import OpenAIProvider
+from batchor_core import BatchRunner, ConfigurationError
+from batchor_core.integration import BatchProvider, ProviderConfig
+from batchor_core.integration import connect as connect_to
 from batchor_dagster.resources import BatchorResource, OpenAIBatchResource
 
 BATCHOR_RESOURCE = "batchor"
@@ -23,9 +24,9 @@ def open_runner(resources: Any, location: str | None) -> Iterator[BatchRunner]:
         location: Name of the code location.
     """
 
-    def connect(config: OpenAIProviderConfig) -> OpenAIProvider:
+    def connect(config: ProviderConfig) -> BatchProvider:
         account = provider_resource(resources, config.credentials or "")
-        return OpenAIProvider(account.with_key(config))
+        return connect_to(account.with_key(config))
 
     batchor = batchor_resource(resources)
     with batchor.runner(location, connect) as runner:

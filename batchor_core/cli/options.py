@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import click
 
 from batchor_core.errors import ConfigurationError
-from batchor_core.executor.plan import ProviderFactory
-from batchor_core.providers.openai.adapter import OpenAIProvider
+from batchor_core.providers import registry
+from batchor_core.providers.registry import ProviderFactory
 from batchor_core.runner import BatchRunner
 
 Command: TypeAlias = Callable[..., Any]
@@ -64,7 +64,7 @@ class Place:
             raise click.UsageError("Give --artifacts with --dsn: where the rows' files shall lie.")
 
     def open(
-        self, *, create: bool = False, connect: ProviderFactory = OpenAIProvider
+        self, *, create: bool = False, connect: ProviderFactory = registry.connect
     ) -> BatchRunner:
         """Open the state.
 

@@ -1,13 +1,11 @@
 """Handing out results."""
 
 import click
-from pydantic import SecretStr
 
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.options import Place, place_options, run_id_option
-from batchor_core.providers.openai.adapter import OpenAIProvider
-from batchor_core.providers.openai.config import OpenAIProviderConfig
+from batchor_core.providers.registry import connect_without_key
 from batchor_core.results.export import json_lines
 from batchor_core.run import Run
 
@@ -29,7 +27,7 @@ def results(*, run_id: str, output: str | None, place: Place) -> Exit:
     One row for each row of the input, in the same order: item_id, the kept columns, the answer,
     and batch_* columns that say what became of it. Needs no key.
     """
-    with place.open(connect=_without_key) as runner:
+    with place.open(connect=connect_without_key) as runner:
         run = runner.get_run(run_id)
         if output is None:
             _print(run)
@@ -42,8 +40,3 @@ def results(*, run_id: str, output: str | None, place: Place) -> Exit:
 def _print(run: Run) -> None:
     for line in json_lines(run.result_parts()):
         click.echo(line)
-
-
-def _without_key(config: OpenAIProviderConfig) -> OpenAIProvider:
-    """Make an adapter that is never called: results are files of ours."""
-    return OpenAIProvider(OpenAIProviderConfig(model=config.model, api_key=SecretStr("not-needed")))

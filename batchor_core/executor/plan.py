@@ -1,8 +1,6 @@
 """A stored job, bound to its provider and model: what every step of the cycle works with."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -19,12 +17,10 @@ from batchor_core.planning.result_schema import (
 from batchor_core.planning.schema_compiler import (
     AnswerValidator,
     CompiledSchema,
-    Dialect,
     compile_schema,
 )
-from batchor_core.providers.openai.adapter import OpenAIProvider
-from batchor_core.providers.openai.requests import ResponsesEncoder
 from batchor_core.providers.protocol import BatchProvider, RequestEncoder
+from batchor_core.providers.registry import ProviderConfig, ProviderFactory, connect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +65,22 @@ class RunPlan:
     @property
     def reserved_output_tokens(self) -> int:
         """Output tokens reserved per item."""
-        return self.job.provider_config.max_output_tokens or self.job.assumed_output_tokens
+        bound = self.job.provider_config.output_token_bound
+        return self.job.assumed_output_tokens if bound is None else bound
 
-    def cost(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> float | None:
+    def cost(
+        self, input_tokens: int, cached_tokens: int, output_tokens: int, cache_write_tokens: int = 0
+    ) -> float | None:
         """Return US dollars, or None where the price is unknown."""
         if self.price is None:
             return None
-        return self.price.cost(input_tokens, cached_tokens, output_tokens)
-
-
-ProviderFactory = Callable[[Any], OpenAIProvider]
+        return self.price.cost(input_tokens, cached_tokens, output_tokens, cache_write_tokens)
 
 
 def bind(
     job: StoredJob,
     output: type[BaseModel] | None,
-    connect: ProviderFactory = OpenAIProvider,
+    connect: ProviderFactory = connect,
 ) -> RunPlan:
     """Bind a stored job.
 
@@ -98,17 +94,17 @@ def bind(
         ResultSchemaError: Two columns of the result table would have one name.
         MissingCredentialsError: There is no key.
     """
-    schema = compile_schema(output, Dialect.OPENAI, name=job.schema_name) if output else None
+    config = job.provider_config
     kept = job.kept()
     keep = dict(zip(kept.names, kept.types, strict=True))
-    result_schema = build_result_schema(ResultDeclaration(keep=keep, output=output))
-    provider = connect(job.provider_config)
-    encoder = ResponsesEncoder(
-        job.provider_config,
-        host=provider.host,
-        system_prompt=job.system_prompt,
-        text_format=_text_format(schema) if schema else None,
+    result_schema = build_result_schema(
+        ResultDeclaration(
+            keep=keep, output=output, embedding_dimensions=config.embedding_dimensions
+        )
     )
+    provider = connect(config)
+    schema = compile_schema(output, provider.dialect, name=job.schema_name) if output else None
+    encoder = provider.encoder(system_prompt=job.system_prompt, schema=schema)
     return RunPlan(
         job=job,
         provider=provider,
@@ -120,9 +116,13 @@ def bind(
         columns=ModelColumns(output) if output else None,
         kept=kept,
         result_schema=result_schema,
-        price=batch_price(job.provider_config.provider, job.provider_config.model),
+        price=_price_of(config),
     )
 
 
-def _text_format(schema: CompiledSchema) -> dict[str, Any]:
-    return {"type": "json_schema", "name": schema.name, "schema": schema.schema, "strict": True}
+def _price_of(config: ProviderConfig) -> Price | None:
+    price = batch_price(config.provider, config.model, config.price)
+    factor = config.cache_write_factor
+    if price is None or factor is None:
+        return price
+    return replace(price, cache_write_usd=price.input_usd * factor)

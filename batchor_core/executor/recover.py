@@ -10,7 +10,7 @@ from batchor_core.executor.sweep import first_sweep
 from batchor_core.model.faults import FaultKind, ItemErrorCode
 from batchor_core.model.records import SubmissionRecord
 from batchor_core.model.states import SubmissionState
-from batchor_core.providers.protocol import ProviderBatch, Sighting
+from batchor_core.providers.protocol import ProviderBatch, Sighting, Wanted
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,7 @@ def _settle(cycle: Cycle, submission: SubmissionRecord) -> bool:
         _give_up(cycle, submission, "the process died before the create call")
         return True
     try:
-        sighting = cycle.plan.provider.find(
-            upload_ref=submission.upload_ref,
-            key=submission.key,
-            since=submission.create_server_time,
-        )
+        sighting = cycle.plan.provider.find(Wanted.of(submission))
     except ProviderError as exc:
         if exc.fault.kind is FaultKind.ACCOUNT:
             cycle.pause(f"{exc.fault.code}: {exc.fault.message}")

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from batchor_core.clock import Clock
 from batchor_core.errors import ProviderError
 from batchor_core.model.records import SubmissionRecord
-from batchor_core.providers.protocol import BatchProvider
+from batchor_core.providers.protocol import BatchProvider, Wanted
 from batchor_core.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -50,11 +50,7 @@ def sweep(
 def _look(store: Store, provider: BatchProvider, clock: Clock, submission: SubmissionRecord) -> int:
     now = clock.now()
     try:
-        sighting = provider.find(
-            upload_ref=submission.upload_ref,
-            key=submission.key,
-            since=submission.create_server_time,
-        )
+        sighting = provider.find(Wanted.of(submission))
         twins = [batch.batch_id for batch in sighting.matches]
         for twin in twins:
             logger.warning(

@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from batchor_core.ids import parse_submission_key
 from batchor_core.model.faults import Fault, ItemFault
 from batchor_core.model.items import PromptParts
 from batchor_core.model.limits import ProviderLimits
+from batchor_core.model.records import SubmissionRecord
+from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
 
 
 class BatchPhase(StrEnum):
@@ -79,12 +82,48 @@ class Sighting:
     """What looking for an unacknowledged batch found.
 
     Attributes:
-        matches: Batches that carry the submission's upload or key; more than one are twins.
+        matches: Batches that are certainly the submission's: they carry its upload or key, or
+            their results its custom ids; more than one are twins.
+        candidates: Of a provider that keeps no key: batches of the right time and size that may
+            be the submission's, oldest first. They are still at work, so that nothing proves it.
         server_time: The provider's clock (``Date`` header) when the look began.
     """
 
     matches: Sequence[ProviderBatch]
     server_time: datetime | None
+    candidates: Sequence[ProviderBatch] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The submission whose batch is looked for.
+
+    Attributes:
+        key: What its create call carried, where the provider keeps one.
+        upload_ref: Its request file; None where there is none.
+        chunk_token: What its custom ids begin with.
+        request_count: How many requests it has.
+        since: An instant of the provider's own clock before which it cannot have been created;
+            None where nothing tells.
+    """
+
+    key: str
+    upload_ref: str | None
+    chunk_token: str
+    request_count: int
+    since: datetime | None = None
+
+    @classmethod
+    def of(cls, submission: SubmissionRecord) -> "Wanted":
+        """Return what is known of a submission that may have a batch."""
+        key = parse_submission_key(submission.key)
+        return cls(
+            key=submission.key,
+            upload_ref=submission.upload_ref,
+            chunk_token=key.chunk_token if key else "",
+            request_count=submission.reserved_requests,
+            since=submission.create_server_time,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +147,15 @@ class Answer(msgspec.Struct, kw_only=True, gc=False):
         text: The answer's text; None where there is none.
         fault: Why the answer is not usable; None for a complete answer.
         finish_reason: The provider's word for why the answer ended.
-        input_tokens: All input tokens, cached ones included.
+        vectors: For embeddings: one vector for each input of the request, in their order, as
+            little-endian float32.
+        input_tokens: All input tokens, cached ones and those written to a cache included.
+        cache_write_tokens: Those of them that were written to a cache, which has its own price.
     """
 
     custom_id: str
     text: str | None = None
+    vectors: list[bytes] | None = None
     fault: ItemFault | None = None
     finish_reason: str | None = None
     model: str | None = None
@@ -121,10 +164,20 @@ class Answer(msgspec.Struct, kw_only=True, gc=False):
     cached_input_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 class RequestEncoder(Protocol):
-    """Turns prompts into request lines; made once per run, for one model and output schema."""
+    """Turns prompts into request lines; made once per run, for one model and output schema.
+
+    Where one request takes many inputs (embeddings), ``encode`` returns a *piece* in place of a
+    body, and ``line`` takes pieces joined by commas.
+    """
+
+    @property
+    def inputs_per_request(self) -> int:
+        """How many items one request holds at most; 1 but for embeddings."""
+        ...
 
     def encode(self, prompt: str | PromptParts) -> tuple[bytes, bytes]:
         """Return (request key: 16 bytes, canonical body: JSON on one line) of a prompt.
@@ -133,7 +186,8 @@ class RequestEncoder(Protocol):
         is the fast path: the user's message, with the job's own system prompt.
 
         Raises:
-            ValueError: The text has a lone surrogate: it cannot be sent.
+            ValueError: It cannot be sent: a lone surrogate, a picture that cannot be read, a
+                parameter that is ours to decide, a part that this endpoint does not take.
         """
         ...
 
@@ -143,6 +197,10 @@ class RequestEncoder(Protocol):
 
     def relabel(self, line: bytes, token: str) -> bytes:
         """Return a sealed line with its custom id moved to the chunk of ``token``."""
+        ...
+
+    def body_offset(self, custom_id: str) -> int:
+        """Return where in a line its body (or the first of its pieces) begins."""
         ...
 
 
@@ -169,12 +227,44 @@ class BatchProvider(Protocol):
         ...
 
     @property
+    def scope(self) -> str:
+        """The queue that this account's runs of this model share."""
+        ...
+
+    @property
     def limits(self) -> ProviderLimits:
         """The bounds on one batch."""
         ...
 
+    @property
+    def is_keyless(self) -> bool:
+        """Whether its batches carry nothing of ours, so that one is only known by its results.
+
+        Creates of such an account are serialised while one is unsettled.
+        """
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it wants output schemas."""
+        ...
+
+    def encoder(
+        self, *, system_prompt: str | None, schema: CompiledSchema | None
+    ) -> RequestEncoder:
+        """Return what turns the prompts of one run into request lines.
+
+        Args:
+            system_prompt: The job's own instructions.
+            schema: The compiled output model; None for text and embeddings.
+
+        Raises:
+            ConfigurationError: This endpoint cannot do that.
+        """
+        ...
+
     def upload(self, path: Path, *, key: str, progress: Callable[[], None] = no_progress) -> Upload:
-        """Send a request file, named after ``key``.
+        """Send a request file, named after ``key``; where there is none, learn the provider's time.
 
         ``progress`` is called now and then during the transfer.
 
@@ -214,11 +304,10 @@ class BatchProvider(Protocol):
         """
         ...
 
-    def find(self, *, upload_ref: str | None, key: str, since: datetime | None = None) -> Sighting:
-        """Look for the batches of one submission, by upload first, then by key.
+    def find(self, wanted: Wanted) -> Sighting:
+        """Look for the batches of one submission.
 
-        Looks back to ``since``, an instant of the provider's own clock before which none can have
-        been created, and is bounded where that is unknown.
+        Looks back to ``wanted.since``, and is bounded where that is unknown.
 
         Raises:
             ProviderError: The look failed: it proves nothing.

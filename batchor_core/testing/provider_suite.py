@@ -22,6 +22,7 @@ from batchor_core.providers.protocol import (
     ProviderBatch,
     RawPart,
     RequestEncoder,
+    Wanted,
 )
 from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
 from batchor_core.testing.http_counting import CountingProxy
@@ -149,7 +150,7 @@ class ProviderContract:
             create(provider, requests, upload.ref, timeout_s=0.8 if name == "hangs" else 20.0)
         assert caught.value.fault.kind is FaultKind.UNKNOWN_OUTCOME
         assert proxy.count("POST", "/batches") - before == 1
-        found = provider.find(upload_ref=upload.ref, key=KEY).matches
+        found = provider.find(wanted(upload.ref)).matches
         assert len(found) == (1 if name == "dropped after commit" else 0)
 
     @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 429])
@@ -182,7 +183,7 @@ class ProviderContract:
         mine = create(provider, requests, upload.ref)
         other = provider.upload(requests, key="run_a/1/sub_b")
         create(provider, requests, other.ref, key="run_a/1/sub_b")
-        sighting = provider.find(upload_ref=upload.ref, key=KEY)
+        sighting = provider.find(wanted(upload.ref))
         assert [batch.batch_id for batch in sighting.matches] == [mine.batch_id]
         assert sighting.server_time is not None
 
@@ -190,7 +191,7 @@ class ProviderContract:
         """A batch that exists twice would be paid twice, since nobody cancels the second."""
         upload = provider.upload(requests, key=KEY)
         twins = {create(provider, requests, upload.ref).batch_id for _ in range(2)}
-        matches = provider.find(upload_ref=upload.ref, key=KEY).matches
+        matches = provider.find(wanted(upload.ref)).matches
         assert {batch.batch_id for batch in matches} == twins
 
     def test_find_after_the_list_caught_up(
@@ -200,9 +201,9 @@ class ProviderContract:
         sim.faults(kind="list_lag_seconds", seconds=30.0)
         upload = provider.upload(requests, key=KEY)
         create(provider, requests, upload.ref)
-        assert not provider.find(upload_ref=upload.ref, key=KEY).matches
+        assert not provider.find(wanted(upload.ref)).matches
         sim.advance_time(31)
-        assert len(provider.find(upload_ref=upload.ref, key=KEY).matches) == 1
+        assert len(provider.find(wanted(upload.ref)).matches) == 1
 
     def test_find_on_later_pages(self, provider: BatchProvider, requests: Path) -> None:
         """A batch behind a hundred younger ones would be created and paid again."""
@@ -211,7 +212,7 @@ class ProviderContract:
         other = provider.upload(requests, key="run_b/0/sub_b")
         for _ in range(101):
             create(provider, requests, other.ref, key="run_b/0/sub_b")
-        matches = provider.find(upload_ref=upload.ref, key=KEY).matches
+        matches = provider.find(wanted(upload.ref)).matches
         assert [batch.batch_id for batch in matches] == [mine.batch_id]
 
     def test_a_failed_look_raises(
@@ -223,7 +224,7 @@ class ProviderContract:
             sim.clear_faults()
             sim.faults({**fault, "match": {"route": "batches.list"}})
             with pytest.raises(ProviderError):
-                provider.find(upload_ref=upload.ref, key=KEY)
+                provider.find(wanted(upload.ref))
 
     def test_get_many(self, provider: BatchProvider, requests: Path) -> None:
         """Polling would mix batches up, or take one that is not listed for lost."""
@@ -410,6 +411,11 @@ class ProviderContract:
         batch = submit(provider, self.request_file(provider, folder, 5))
         sim.advance_time(BATCH_SECONDS)
         return provider.get(batch.batch_id)
+
+
+def wanted(upload_ref: str | None, key: str = KEY, request_count: int = 3) -> Wanted:
+    """Return the submission of a request file."""
+    return Wanted(key=key, upload_ref=upload_ref, chunk_token=TOKEN, request_count=request_count)
 
 
 def create(

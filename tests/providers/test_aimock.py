@@ -22,7 +22,7 @@ from batchor_core.providers.openai import OpenAIProviderConfig
 from batchor_core.providers.openai.adapter import OpenAIProvider
 from batchor_core.providers.openai.requests import ResponsesEncoder
 from batchor_core.providers.protocol import BatchPhase
-from batchor_core.testing.provider_suite import create, read_answers
+from batchor_core.testing.provider_suite import create, read_answers, wanted
 
 _ROOT = Path(__file__).parents[2]
 _PLACES = [os.environ.get("BATCHOR_AIMOCK_DIR"), _ROOT, _ROOT.parent]
@@ -84,7 +84,7 @@ def provider(base_url: str) -> Iterator[OpenAIProvider]:
 def requests(tmp_path: Path) -> Path:
     """Write a request file of three lines."""
     config = OpenAIProviderConfig(model="gpt-4o")
-    encoder = ResponsesEncoder(config, host="h", system_prompt=None, text_format=None)
+    encoder = ResponsesEncoder(config, host="h", system_prompt=None, schema=None)
     path = tmp_path / "requests.jsonl"
     lines = [encoder.line(f"abcdefgh-{row}", encoder.encode("hello")[1]) for row in range(3)]
     path.write_bytes(b"".join(lines))
@@ -96,7 +96,7 @@ def test_from_upload_to_answers(provider: OpenAIProvider, requests: Path, tmp_pa
     upload = provider.upload(requests, key="run/0/sub_x")
     created = create(provider, requests, upload.ref, key="run/0/sub_x")
     assert created.phase is BatchPhase.WORKING
-    found = provider.find(upload_ref=upload.ref, key="run/0/sub_x").matches
+    found = provider.find(wanted(upload.ref, "run/0/sub_x")).matches
     assert [batch.batch_id for batch in found] == [created.batch_id]
     batch = created
     for _ in range(5):

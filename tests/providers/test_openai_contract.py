@@ -20,7 +20,7 @@ class TestOpenAI(ProviderContract):
 
     def encoder(self, host: str) -> ResponsesEncoder:
         config = _config("http://127.0.0.1", "unused")
-        return ResponsesEncoder(config, host=host, system_prompt=None, text_format=None)
+        return ResponsesEncoder(config, host=host, system_prompt=None, schema=None)
 
     def test_the_scope_reveals_nothing(self) -> None:
         """Keys would be written to the store as part of a queue's name."""

@@ -18,10 +18,11 @@ from batchor_core.providers.openai.faults import (
     call_fault,
     line_fault,
     named_limit,
-    retry_after_s,
     unexecuted_fault,
 )
 from batchor_core.providers.scrubbing import REDACTED
+from batchor_core.providers.wire import retry_after_s
+from batchor_core.testing.provider_suite import wanted
 from tests.providers.odd_host import SECRET, Reply, Seen, odd_provider
 
 ENQUEUED = (
@@ -279,7 +280,7 @@ def test_a_host_that_echoes_the_key(tmp_path: Path) -> None:
         calls = [
             lambda: provider.get("batch_a"),
             lambda: provider.upload(path, key="k"),
-            lambda: provider.find(upload_ref=None, key="k"),
+            lambda: provider.find(wanted(None, "k")),
             lambda: provider.create(upload_ref="f", path=path, key="k", tags={}, timeout_s=5),
             lambda: provider.download_results({"output_file_id": "f"}, tmp_path, lambda: None),
         ]

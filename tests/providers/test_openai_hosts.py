@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from batchor_core.errors import ProviderError
 from batchor_core.model.faults import FaultKind
-from batchor_core.providers.openai.records import UnusableAnswerError, batch_of, object_of, page_of
+from batchor_core.providers.openai.records import batch_of, page_of
 from batchor_core.providers.protocol import BatchPhase
+from batchor_core.providers.wire import UnusableAnswerError, object_of
+from batchor_core.testing.provider_suite import wanted
 from tests.providers.odd_host import OddHost, Reply, Seen, odd_provider
 
 JSON = st.recursive(
@@ -177,7 +179,7 @@ def _batch(batch_id: str, created_at: int | None = 2_000, **fields: Any) -> dict
 
 def _found(host: ListHost) -> list[str]:
     with odd_provider(host) as (provider, _):
-        matches = provider.find(upload_ref="f", key="k").matches
+        matches = provider.find(wanted("f", "k")).matches
     return [batch.batch_id for batch in matches]
 
 
@@ -234,13 +236,13 @@ def test_find_is_bounded_where_nothing_says_when() -> None:
 def test_a_list_that_is_none_proves_nothing(body: Any) -> None:
     """An answer of a proxy would be taken for proof that there is no batch."""
     with odd_provider(Reply(body=body)) as (provider, _), pytest.raises(ProviderError):
-        provider.find(upload_ref=None, key="k")
+        provider.find(wanted(None, "k"))
 
 
 def test_a_list_that_is_null_is_empty() -> None:
     """A host that writes null for an empty list could never settle anything."""
     with odd_provider(Reply(body={"data": None, "has_more": False})) as (provider, _):
-        assert not provider.find(upload_ref=None, key="k").matches
+        assert not provider.find(wanted(None, "k")).matches
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_the_providers_clock(date: str, expected: datetime | None) -> None:
     """The settling time would be measured wrongly, and a batch be paid twice."""
     reply = Reply(body={"data": []}, headers={"date": date})
     with odd_provider(reply) as (provider, _):
-        assert provider.find(upload_ref=None, key="k").server_time == expected
+        assert provider.find(wanted(None, "k")).server_time == expected
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 410])

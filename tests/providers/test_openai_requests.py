@@ -15,22 +15,22 @@ from pydantic import SecretStr
 from batchor_core.errors import ConfigurationError
 from batchor_core.ids import custom_id
 from batchor_core.model.items import PromptParts
+from batchor_core.planning.schema_compiler import CompiledSchema
 from batchor_core.providers.openai import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
 from batchor_core.providers.openai.config import OWNED_PARAMS
 from batchor_core.providers.openai.requests import ResponsesEncoder
 
 SECRET = "sk-request-0123456789"
-SCHEMA = {
-    "type": "json_schema",
-    "name": "verdict",
-    "strict": True,
-    "schema": {
+SCHEMA = CompiledSchema(
+    name="verdict",
+    schema={
         "type": "object",
         "properties": {"reasoning": {"type": "string"}, "answer": {"type": "boolean"}},
         "required": ["reasoning", "answer"],
         "additionalProperties": False,
     },
-}
+    notes=(),
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
@@ -38,13 +38,13 @@ def encoder(
     *,
     host: str = "api.openai.com",
     system: str | None = "be brief",
-    schema: dict[str, Any] | None = SCHEMA,
+    schema: CompiledSchema | None = SCHEMA,
     **config: Any,
 ) -> ResponsesEncoder:
     """Make an encoder that differs in what a test names."""
     settings = {"model": "gpt-test", "params": {"temperature": 0, "top_p": 1}, **config}
     return ResponsesEncoder(
-        OpenAIProviderConfig(**settings), host=host, system_prompt=system, text_format=schema
+        OpenAIProviderConfig(**settings), host=host, system_prompt=system, schema=schema
     )
 
 

@@ -11,6 +11,13 @@ class Dialect(StrEnum):
     """Whose subset of JSON Schema is meant. The values are stored: never rename them."""
 
     OPENAI = "openai"
+    """Strict structured outputs."""
+    ANTHROPIC = "anthropic"
+    """``output_config.format``."""
+    GEMINI = "gemini"
+    """``responseSchema``, a subset of OpenAPI's schema object."""
+    GEMINI_JSON_SCHEMA = "gemini_json_schema"
+    """``responseJsonSchema``."""
 
 
 @dataclass(frozen=True, kw_only=True)

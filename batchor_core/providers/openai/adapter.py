@@ -16,30 +16,32 @@ from batchor_core.errors import MissingCredentialsError, ProviderError
 from batchor_core.ids import path_segment
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.model.limits import ProviderLimits
+from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
+from batchor_core.providers.error_mapping import ErrorMapping
 from batchor_core.providers.http_dates import http_date
 from batchor_core.providers.openai.config import OpenAIProviderConfig
-from batchor_core.providers.openai.error_mapping import ErrorMapping
-from batchor_core.providers.openai.records import (
-    METADATA_KEY,
-    UnusableAnswerError,
-    batch_of,
-    id_of,
-    instant_of,
-    object_of,
-    page_of,
-    required_id,
-)
-from batchor_core.providers.openai.requests import ENDPOINT_PATHS
+from batchor_core.providers.openai.faults import call_fault
+from batchor_core.providers.openai.records import METADATA_KEY, batch_of, page_of
+from batchor_core.providers.openai.requests import ENDPOINT_PATHS, ResponsesEncoder
 from batchor_core.providers.openai.results import decode_line
 from batchor_core.providers.protocol import (
     Answer,
     ProviderBatch,
     RawPart,
+    RequestEncoder,
     Sighting,
     Upload,
+    Wanted,
     no_progress,
 )
 from batchor_core.providers.scrubbing import Scrubber
+from batchor_core.providers.wire import (
+    UnusableAnswerError,
+    id_of,
+    instant_of,
+    object_of,
+    required_id,
+)
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -103,12 +105,14 @@ class OpenAIProvider:
 
     name = "openai"
     limits = LIMITS
+    is_keyless = False
+    dialect = Dialect.OPENAI
 
     def __init__(self, config: OpenAIProviderConfig) -> None:
         self._config = config
         self._check_key()  # a missing key shows before anything else is done
         self._scrubber = Scrubber(self._client.api_key)
-        self._mapped = ErrorMapping(self._scrubber).call
+        self._mapped = self._error_mapping().call
 
     @cached_property
     def _client(self) -> "OpenAI":
@@ -126,6 +130,16 @@ class OpenAIProvider:
             )
         except openai.OpenAIError as exc:
             raise MissingCredentialsError(_NO_KEY) from exc
+
+    def _error_mapping(self) -> ErrorMapping:
+        import openai  # noqa: PLC0415 - loaded already: a client exists
+
+        return ErrorMapping(
+            self._scrubber,
+            call_fault,
+            status_error=openai.APIStatusError,
+            sdk_error=openai.APIError,
+        )
 
     def _check_key(self) -> None:
         key = self._client.api_key
@@ -156,6 +170,14 @@ class OpenAIProvider:
             return self._config.quota_scope
         owner = [self._client.organization or "", self._client.project or ""]
         return ":".join(["openai", self.host, *owner, self._config.model])
+
+    def encoder(
+        self, *, system_prompt: str | None, schema: CompiledSchema | None
+    ) -> RequestEncoder:
+        """Return the endpoint's encoder."""
+        return ResponsesEncoder(
+            self._config, host=self.host, system_prompt=system_prompt, schema=schema
+        )
 
     def upload(self, path: Path, *, key: str, progress: Callable[[], None] = no_progress) -> Upload:
         """Send a request file under a name made from ``key``."""
@@ -212,13 +234,14 @@ class OpenAIProvider:
                 break
         return found
 
-    def find(self, *, upload_ref: str | None, key: str, since: datetime | None = None) -> Sighting:
+    def find(self, wanted: Wanted) -> Sighting:
         """Look for the batches of one submission in the list.
 
         A list that ends, or breaks off, before the time of the upload proves nothing, unless what
         we look for has shown up in it.
         """
-        oldest = since - _CLOCK_SLACK if since else self._uploaded_at(upload_ref)
+        upload_ref, key = wanted.upload_ref, wanted.key
+        oldest = wanted.since - _CLOCK_SLACK if wanted.since else self._uploaded_at(upload_ref)
         matches: dict[str, ProviderBatch] = {}
         server_time: datetime | None = None
         for page in self._pages(_MAX_PAGES_TO_UPLOAD if oldest else _MAX_PAGES):

@@ -1,94 +1,103 @@
 """What a user says about OpenAI: model, endpoint, account, parameters."""
 
-import json
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from batchor_core.providers.config import ProviderConfigModel
+from batchor_core.providers.config import EnqueueLimitConfig, HostedProviderConfig, checked_params
 
 OWNED_PARAMS = frozenset(
-    {"input", "instructions", "max_output_tokens", "messages", "model", "stream", "text"}
+    {
+        "dimensions",
+        "encoding_format",
+        "input",
+        "instructions",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "messages",
+        "model",
+        "n",
+        "response_format",
+        "stream",
+        "text",
+    }
 )
 """Body fields that the job or another field here decides; ``params`` may not name them."""
 
+EMBEDDING_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+}
+"""Length of the vectors of OpenAI's own models (OpenAI's model pages)."""
 
-class OpenAIEnqueueLimitConfig(ProviderConfigModel):
-    """How much may be enqueued for one model of one organisation at once.
-
-    Attributes:
-        max_tokens: Enqueued input tokens; see the limits page of the account.
-        max_requests: Enqueued requests.
-        max_batches: Provider batches at work.
-    """
-
-    max_tokens: PositiveInt | None = None
-    max_requests: PositiveInt | None = None
-    max_batches: PositiveInt | None = None
+OpenAIEnqueueLimitConfig = EnqueueLimitConfig
 
 
-class OpenAIProviderConfig(ProviderConfigModel):
-    """An OpenAI model behind the Batch API.
+class OpenAIProviderConfig(HostedProviderConfig):
+    """An OpenAI model behind the Batch API, or one of any host that speaks its protocol.
+
+    Without ``api_key`` the SDK reads ``OPENAI_API_KEY``, without ``base_url`` ``OPENAI_BASE_URL``.
 
     Attributes:
-        model: As ``gpt-4.1-mini``.
-        endpoint: ``responses`` (``/v1/responses``).
-        api_key: Else the SDK reads ``OPENAI_API_KEY``. Never stored.
-        base_url: Else the SDK reads ``OPENAI_BASE_URL``; any host that speaks the protocol.
+        model: As ``gpt-4.1-mini``; on Azure the name of a Global-Batch deployment.
+        endpoint: ``responses`` (``/v1/responses``), ``chat`` (``/v1/chat/completions``) or
+            ``embeddings`` (``/v1/embeddings``).
         organization: Else the SDK reads ``OPENAI_ORG_ID``.
         project: Else the SDK reads ``OPENAI_PROJECT_ID``.
         params: Further fields of each request's body, as ``{"temperature": 0}``.
         max_output_tokens: Upper bound of an answer, reasoning included; also what is reserved.
-        enqueue_limit: Limits of the account's queue, shared by all runs of ``quota_scope``.
-        quota_scope: Runs that share the queue's limits; default: host, organisation, project
-            and model.
-        credentials: A name by which the program that drives the run finds the key again (in
-            Dagster the resource's key). Stored; this library gives it no meaning.
-        timeout_s: Time-out of one call other than creating a batch, in seconds.
+        dimensions: Length of embedding vectors; default: the model's own, where known.
+        api_version: Azure's ``api-version``, for resources that are not on its ``/openai/v1``.
     """
 
     provider: Literal["openai"] = "openai"
-    model: str = Field(min_length=1)
-    endpoint: Literal["responses"] = "responses"
-    api_key: SecretStr | None = Field(default=None, exclude=True, repr=False)
-    base_url: str | None = None
+    endpoint: Literal["responses", "chat", "embeddings"] = "responses"
     organization: str | None = None
     project: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     max_output_tokens: PositiveInt | None = None
-    enqueue_limit: OpenAIEnqueueLimitConfig = OpenAIEnqueueLimitConfig()
-    quota_scope: str | None = None
-    credentials: str | None = None
-    timeout_s: PositiveFloat = 120.0
+    dimensions: PositiveInt | None = None
+    api_version: str | None = Field(default=None, min_length=1)
+
+    @property
+    def endpoint_name(self) -> str:
+        """Which endpoint is asked."""
+        return self.endpoint
+
+    @property
+    def output_token_bound(self) -> int | None:
+        """The most output tokens that one request can cost."""
+        return 0 if self.endpoint == "embeddings" else self.max_output_tokens
+
+    @property
+    def answer_fields(self) -> dict[str, Any]:
+        """All fields that change an answer."""
+        fields = {"params": self.params, "max_output_tokens": self.max_output_tokens}
+        return fields | ({"dimensions": self.dimensions} if self.dimensions else {})
+
+    @property
+    def embedding_dimensions(self) -> int | None:
+        """Length of the vectors that are asked for."""
+        if self.endpoint != "embeddings":
+            return None
+        return self.dimensions or EMBEDDING_DIMENSIONS.get(self.model)
 
     @field_validator("params")
     @classmethod
     def _check_params(cls, params: dict[str, Any]) -> dict[str, Any]:
-        owned = sorted(OWNED_PARAMS & params.keys())
-        if owned:
-            raise ValueError(
-                f"{', '.join(owned)}: set by the job itself (prompt, system prompt, output model) "
-                "or by a field of its own (model, max_output_tokens)"
-            )
-        try:
-            json.dumps(params, allow_nan=False, ensure_ascii=False).encode()
-        except (TypeError, ValueError, RecursionError):
-            raise ValueError(
-                "not JSON: give texts, finite numbers, booleans, null, lists and mappings only"
-            ) from None
-        return params
+        return checked_params(params, OWNED_PARAMS, "model, max_output_tokens, dimensions")
 
-    @field_validator("base_url")
-    @classmethod
-    def _check_base_url(cls, base_url: str | None) -> str | None:
-        if base_url is None:
-            return None
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("give an absolute URL, as https://host/v1")
-        if parts.username is not None or parts.query or parts.fragment:
+    @model_validator(mode="after")
+    def _check_embeddings(self) -> Self:
+        if self.endpoint != "embeddings":
+            if self.dimensions is not None:
+                raise ValueError("dimensions: only embeddings have any")
+            return self
+        if self.max_output_tokens is not None:
+            raise ValueError("max_output_tokens: embeddings have no output tokens")
+        if self.embedding_dimensions is None:
             raise ValueError(
-                "the URL is stored: it may hold no credentials and no query; use api_key"
+                f"dimensions: the length of {self.model!r}'s vectors is not known here; give it"
             )
-        return base_url
+        return self

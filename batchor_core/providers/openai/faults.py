@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
-from batchor_core.providers.http_dates import http_date
+from batchor_core.providers.wire import one_line, retry_after_s, shortened
 
-MESSAGE_CHARS = 2_000
 _CODE_CHARS = 100
-_RETRY_AFTER_CAP_S = 3_600.0
 _UNEXECUTED_CODES = frozenset({"batch_expired", "batch_cancelled", "batch_canceled"})
 
 _BILLING_CODES = frozenset(
@@ -201,24 +199,6 @@ def is_about_money(codes: Iterable[str]) -> bool:
     return not _BILLING_CODES.isdisjoint(codes)
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an answer asks to wait, at most an hour; None if it does not.
-
-    A date is held against the answer's own ``Date``: our clock may differ from the provider's.
-    """
-    for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers[name]) * factor
-        except (KeyError, ValueError):
-            continue
-        if 0 <= seconds < float("inf"):
-            return min(seconds, _RETRY_AFTER_CAP_S)
-    until, now = http_date(headers.get("retry-after")), http_date(headers.get("date"))
-    if until is None or now is None:
-        return None
-    return min(max(0.0, (until - now).total_seconds()), _RETRY_AFTER_CAP_S)
-
-
 def named_limit(text: str) -> tuple[int | None, str | None]:
     """Return the queue limit that a text names, and its unit (``tokens`` or ``requests``)."""
     found = _NAMED_LIMIT.search(text) or _ENQUEUED_NUMBER.search(text)
@@ -252,7 +232,7 @@ def _codes(error: Mapping[str, Any]) -> list[str]:
 
 def _message(error: Mapping[str, Any]) -> str:
     value = error.get("message") or error.get("detail") or ""
-    return _shorten(one_line(value if isinstance(value, str) else str(value)))
+    return shortened(one_line(value if isinstance(value, str) else str(value)))
 
 
 def _error_object(body: object) -> Mapping[str, Any]:
@@ -285,12 +265,3 @@ def _line_number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         return None
     return value
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` as one line that any database takes: no NUL, no lone surrogate."""
-    return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"

@@ -1,35 +1,24 @@
 """OpenAI's files and batches as they come over the wire, read without trust in their shape."""
 
-import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.openai.faults import batch_fault
 from batchor_core.providers.protocol import BatchPhase, ProviderBatch
+from batchor_core.providers.wire import (
+    UnusableAnswerError,
+    count_of,
+    id_of,
+    instant_of,
+    required_id,
+    text_of,
+)
 
 METADATA_KEY = "batchor_key"
 _STATUS_CHARS = 64
 _ENDED = frozenset({"completed", "succeeded", "expired", "cancelled", "canceled"})
 _PARTIAL = frozenset({"expired", "cancelled", "canceled"})
 _REJECTED = frozenset({"failed"})
-
-
-class UnusableAnswerError(Exception):
-    """A 200 whose body is not the JSON object that the protocol promises."""
-
-
-def object_of(content: bytes) -> dict[str, Any]:
-    """Return the JSON object that an answer consists of.
-
-    Raises:
-        UnusableAnswerError: It is something else, such as a proxy's page.
-    """
-    decoded = decode_json(content)
-    if not isinstance(decoded, dict):
-        raise UnusableAnswerError("HTTP 200 with a body that is no JSON object")
-    return decoded
 
 
 def page_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -97,47 +86,3 @@ def _counts(counts: object) -> dict[str, int] | None:
     if not isinstance(counts, Mapping):
         return None
     return {str(name): n for name, value in counts.items() if (n := count_of(value)) is not None}
-
-
-def count_of(value: object) -> int | None:
-    """Return a count of 0 or more, which some hosts send as a text; None if it is none."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value < 2**53 else None
-
-
-def id_of(record: Mapping[str, Any], field: str) -> str | None:
-    """Return an id; null and "" both mean that there is none (Azure, facts 1.1)."""
-    value = record.get(field)
-    return value if isinstance(value, str) and value else None
-
-
-def required_id(record: Mapping[str, Any]) -> str:
-    """Return a record's own id.
-
-    Raises:
-        UnusableAnswerError: It has none.
-    """
-    value = id_of(record, "id")
-    if value is None:
-        raise UnusableAnswerError("HTTP 200 with an object that has no id")
-    return value
-
-
-def text_of(value: object) -> str:
-    """Return a text; nothing for anything else."""
-    return value if isinstance(value, str) else ""
-
-
-def instant_of(value: object) -> datetime | None:
-    """Return the instant of a Unix time in seconds; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return datetime.fromtimestamp(value, UTC) if value > 0 and math.isfinite(value) else None
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -5,15 +5,10 @@ from typing import Any
 
 from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.providers.loose_json import decode_json
-from batchor_core.providers.openai.faults import (
-    is_about_money,
-    line_fault,
-    one_line,
-    unexecuted_fault,
-)
-from batchor_core.providers.openai.records import count_of
+from batchor_core.providers.openai.faults import is_about_money, line_fault, unexecuted_fault
 from batchor_core.providers.openai.usual_lines import usual_answer
 from batchor_core.providers.protocol import Answer
+from batchor_core.providers.wire import count_of, one_line
 
 _RETRYABLE_RESPONSE_CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "vector_store_timeout"}

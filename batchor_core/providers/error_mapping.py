@@ -1,19 +1,28 @@
-"""The one place where failures of OpenAI's SDK and of the transport become ``ProviderError``."""
+"""The one place where failures of an SDK and of the transport become ``ProviderError``."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 
 from batchor_core.errors import ProviderError
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.providers.loose_json import decode_json
-from batchor_core.providers.openai.faults import call_fault, one_line
-from batchor_core.providers.openai.records import UnusableAnswerError
 from batchor_core.providers.scrubbing import Scrubber
+from batchor_core.providers.wire import UnusableAnswerError, one_line
 
 _MESSAGE_CHARS = 300
+
+
+class Classify(Protocol):
+    """A provider's table of HTTP errors."""
+
+    def __call__(
+        self, status: int, body: object, headers: Mapping[str, str], *, creating: bool = False
+    ) -> Fault:
+        """Classify an HTTP error answer."""
+        ...
 
 
 class ErrorMapping:
@@ -21,10 +30,24 @@ class ErrorMapping:
 
     Args:
         scrubber: Knows the key: some hosts and proxies echo a request's headers.
+        classify: The provider's table of HTTP errors: called with status, decoded body, headers
+            in lower case, and ``creating``.
+        status_error: What the SDK raises for an HTTP error; it has the ``response``.
+        sdk_error: Base of everything else that the SDK raises.
     """
 
-    def __init__(self, scrubber: Scrubber) -> None:
+    def __init__(
+        self,
+        scrubber: Scrubber,
+        classify: Classify,
+        *,
+        status_error: type[Exception],
+        sdk_error: type[Exception],
+    ) -> None:
         self._scrubber = scrubber
+        self._classify = classify
+        self._status_error = status_error
+        self._transport_errors = (sdk_error, httpx2.HTTPError, UnusableAnswerError, ValueError)
 
     @contextmanager
     def call(self, *, creating: bool = False, harmless: Collection[int] = ()) -> Iterator[None]:
@@ -37,15 +60,14 @@ class ErrorMapping:
         Raises:
             ProviderError: For whatever the SDK or the transport raised.
         """
-        import openai  # noqa: PLC0415 - loaded already: a client exists
-
         try:
             yield
-        except openai.APIStatusError as exc:
-            if exc.status_code in harmless:
+        except self._status_error as exc:
+            response: httpx2.Response = exc.response  # type: ignore[attr-defined]  # SDKs have it
+            if response.status_code in harmless:
                 return
-            self._raise(self._status_fault(exc.response, creating=creating), exc)
-        except (openai.APIError, httpx2.HTTPError, UnusableAnswerError, ValueError) as exc:
+            self._raise(self._status_fault(response, creating=creating), exc)
+        except self._transport_errors as exc:
             self._raise(self._transport_fault(exc, creating=creating), exc)
 
     def _raise(self, fault: Fault, exc: Exception) -> None:
@@ -54,7 +76,9 @@ class ErrorMapping:
 
     def _status_fault(self, response: httpx2.Response, *, creating: bool) -> Fault:
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return call_fault(response.status_code, self._body(response), headers, creating=creating)
+        return self._classify(
+            response.status_code, self._body(response), headers, creating=creating
+        )
 
     def _body(self, response: httpx2.Response) -> Any:
         try:

@@ -1,0 +1,5 @@
+"""Anthropic's Message Batches."""
+
+from batchor_core.providers.anthropic.config import AnthropicProviderConfig
+
+__all__ = ["AnthropicProviderConfig"]
