@@ -238,7 +238,13 @@ class Run:
     def iter_results(self) -> Iterator[ItemResult]:
         """Yield every item's result, in input order, one part of the table in memory at a time."""
         for part in self._parts():
-            yield from read_items(self._store, self._artifacts, part, self._plan.validator)
+            yield from read_items(
+                self._store,
+                self._artifacts,
+                part,
+                self._plan.validator,
+                has_vectors=self._plan.dimensions is not None,
+            )
 
     def result_parts(self, member: int | None = None) -> Iterator[pa.Table]:
         """Yield the result table part by part, in input order.

@@ -14,8 +14,11 @@ ITEM_FIELDS = (
     pa.field("length", pa.int32(), nullable=False),
     pa.field("tokens", pa.int32(), nullable=False),
     pa.field("member", pa.int32(), nullable=False),
+    pa.field("request", pa.int32(), nullable=False),
 )
-"""Of every items file: where the item's line lies in the request file beside it."""
+"""Of every items file. ``offset`` and ``length`` say where the item's line lies in the request file
+beside it (of an input that shares its request with others: its piece), ``request`` the number of
+the line, from 0."""
 
 KEPT, METADATA = "kept", "metadata"
 """Further columns in chunks of round 0: a struct of the kept columns, and JSON of the item."""

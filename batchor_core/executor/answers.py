@@ -25,8 +25,8 @@ from batchor_core.planning.arrow_mapper import ModelColumns
 from batchor_core.planning.schema_compiler import InvalidAnswer
 from batchor_core.providers.protocol import Answer, RawPart
 
-_ROWS_AT_ONCE = 4096
-_OPEN, _FAULTED, _WRITTEN = 0, 1, 2
+ROWS_AT_ONCE = 4096
+OPEN, FAULTED, WRITTEN = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SheetTotals:
     quarantined: int
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a line lies that becomes an item's outcome if no better one follows.
 
     ``fault`` is what was found wrong with a complete answer; None where the line itself says it.
@@ -79,19 +79,24 @@ class AnswerSheet:
         rows: list[int] = table["row"].to_pylist()
         self._items = {custom_id(chunk.token, row): item for item, row in enumerate(rows)}
         self._states = bytearray(len(rows))
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, Place] = {}
         self._faulty: list[FaultyRow] = []
-        self._quarantined = 0
+        self._quarantined = self._strangers = 0
         self._file = OutcomeFile(cycle, chunk, rows, table["attempts"].to_pylist(), path)
 
     @property
     def open_count(self) -> int:
         """Items that no line was seen for."""
-        return self._states.count(_OPEN)
+        return self._states.count(OPEN)
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether there are readable answers, and none of them is to an item of this chunk."""
+        return self._strangers > 0 and self.open_count == len(self._states)
 
     def read(self, parts: Sequence[RawPart]) -> None:
         """Read the result files; reading the same again changes nothing."""
-        self._quarantined = 0
+        self._quarantined = self._strangers = 0
         for part in parts:
             self._read_part(part)
 
@@ -100,26 +105,26 @@ class AnswerSheet:
         with ExitStack() as stack:
             files: dict[Path, IO[bytes]] = {}
             for item, place in sorted(self._places.items()):
-                if self._states[item] != _FAULTED:
+                if self._states[item] != FAULTED:
                     continue
                 path = place.part.path
                 if path not in files:
                     files[path] = stack.enter_context(path.open("rb"))
                 files[path].seek(place.offset)
-                answer = self._plan.provider.decode(place.part, files[path].read(place.length))
+                answer = self._answer_at(item, place, files[path].read(place.length))
                 fault = place.fault or (answer.fault if answer else None)
                 self._close(item, answer, fault or _UNREADABLE)
         self._places.clear()
 
     def close_line(self, line: int, fault: ItemFault) -> None:
         """Write the outcome of the item in a line (from 1) of the request file."""
-        if 1 <= line <= len(self._states) and self._states[line - 1] != _WRITTEN:
+        if 1 <= line <= len(self._states) and self._states[line - 1] != WRITTEN:
             self._close(line - 1, None, fault)
 
     def close_rest(self, fault: ItemFault) -> None:
         """Write the same outcome for every item that has none."""
         for item, state in enumerate(self._states):
-            if state != _WRITTEN:
+            if state != WRITTEN:
                 self._close(item, None, fault)
 
     def commit(self) -> SheetTotals:
@@ -128,7 +133,7 @@ class AnswerSheet:
         Raises:
             AssertionError: An item has no outcome: a bug in the caller.
         """
-        assert self._states.count(_WRITTEN) == len(self._states)
+        assert self._states.count(WRITTEN) == len(self._states)
         self._flush_faulty()
         return SheetTotals(file=self._file.commit(), quarantined=self._quarantined)
 
@@ -144,29 +149,34 @@ class AnswerSheet:
     ) -> None:
         self._file.__exit__(kind, error, trace)
 
+    def _answer_at(self, item: int, place: Place, content: bytes) -> Answer | None:  # noqa: ARG002
+        """Return the answer on a line that was seen before."""
+        return self._plan.provider.decode(place.part, content)
+
     def _read_part(self, part: RawPart) -> None:
         decode = self._plan.provider.decode
         complete: list[_Complete] = []
-        for offset, line in _lines(part.path):
+        for offset, line in lines_of(part.path):
             answer = decode(part, line)
             item = None if answer is None else self._items.get(answer.custom_id)
             if answer is None or item is None:  # unreadable, or not of this chunk
                 self._quarantined += 1
-            elif self._states[item] == _WRITTEN:
+                self._strangers += answer is not None
+            elif self._states[item] == WRITTEN:
                 continue
             elif answer.fault is not None:
-                self._remember(item, _Place(part, offset, len(line)))
+                self._remember(item, Place(part, offset, len(line)))
             else:
                 complete.append(_Complete(item, answer, offset, len(line)))
-                if len(complete) >= _ROWS_AT_ONCE:
+                if len(complete) >= ROWS_AT_ONCE:
                     self._take(complete, part)
                     complete = []
         self._take(complete, part)
 
-    def _remember(self, item: int, place: _Place) -> None:
+    def _remember(self, item: int, place: Place) -> None:
         """Keep the place of an item's first faulty line, but rather of one that was paid for."""
-        if self._states[item] == _OPEN or place.fault is not None:
-            self._states[item] = _FAULTED
+        if self._states[item] == OPEN or place.fault is not None:
+            self._states[item] = FAULTED
             self._places[item] = place
 
     def _take(self, answers: list[_Complete], part: RawPart) -> None:
@@ -174,13 +184,13 @@ class AnswerSheet:
         valid: list[_Complete] = []
         outputs: list[BaseModel] = []
         for each in answers:
-            if self._states[each.item] == _WRITTEN:
+            if self._states[each.item] == WRITTEN:
                 continue  # another line for this item, among these, was valid
             output = self._validated(each.answer)
             if isinstance(output, InvalidAnswer):
                 self._reject(each, part, output.message)
                 continue
-            self._states[each.item] = _WRITTEN
+            self._states[each.item] = WRITTEN
             valid.append(each)
             if output is not None:
                 outputs.append(output)
@@ -200,8 +210,8 @@ class AnswerSheet:
             return InvalidAnswer(message=f"the model's validation raised {type(exc).__name__}")
 
     def _reject(self, answer: _Complete, part: RawPart, message: str) -> None:
-        self._states[answer.item] = _FAULTED
-        place = _Place(part, answer.offset, answer.length, _invalid_fault(message))
+        self._states[answer.item] = FAULTED
+        place = Place(part, answer.offset, answer.length, _invalid_fault(message))
         self._remember(answer.item, place)
 
     def _write_structured(
@@ -224,9 +234,9 @@ class AnswerSheet:
         self._file.write_ok(rows, output)
 
     def _close(self, item: int, answer: Answer | None, fault: ItemFault) -> None:
-        self._states[item] = _WRITTEN
+        self._states[item] = WRITTEN
         self._faulty.append(FaultyRow(item, answer, fault))
-        if len(self._faulty) >= _ROWS_AT_ONCE:
+        if len(self._faulty) >= ROWS_AT_ONCE:
             self._flush_faulty()
 
     def _flush_faulty(self) -> None:
@@ -252,7 +262,7 @@ def _invalid_fault(message: str) -> ItemFault:
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     r"""Yield (offset, line with its end) of a file, split on ``\n`` only, blank ones left out.
 
     Other line separators (U+2028, NEL) may stand inside JSON strings.

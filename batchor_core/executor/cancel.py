@@ -30,6 +30,8 @@ def cancel(cycle: Cycle) -> bool:
         cycle.store.abandon_chunks(cycle.lease, seqs, ItemErrorCode.RUN_CANCELLED, reason)
     did = bool(ready)
     for submission in cycle.store.list_submissions(run_id, states=[SubmissionState.ACTIVE]):
+        if submission.is_provisional:  # it may be another's: only its results tell
+            continue
         status = submission.provider_status or ""
         if status.startswith("cancel") or not submission.provider_batch_id:
             continue

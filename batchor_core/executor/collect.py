@@ -14,6 +14,7 @@ from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.poll import is_lost, result_of
 from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
+from batchor_core.executor.vector_answers import VectorSheet
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
 from batchor_core.model.records import ChunkRecord, Collected, SubmissionRecord
 from batchor_core.model.states import SubmissionState
@@ -71,11 +72,25 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
         collected = _judge_what_is_left(cycle, chunk, submission, result)
     except ProviderError as exc:
         return _download_failed(cycle, submission, exc)
+    except _AnothersBatchError:
+        _disprove(cycle, submission)
+        return True
     cycle.probe("collect.written")
     cycle.store.collect(cycle.lease, submission.submission_id, collected)
     cycle.probe("collect.committed")
     remove_remote_files(cycle, upload_ref=submission.upload_ref, files=result.get("files"))
     return True
+
+
+class _AnothersBatchError(Exception):
+    """The results of a batch that was adopted on suspicion are those of another chunk."""
+
+
+def _disprove(cycle: Cycle, submission: SubmissionRecord) -> None:
+    """Go on looking for the batch; the one that was taken for it is dropped by the next look."""
+    reason = f"batch {submission.provider_batch_id} answers other requests"
+    logger.warning("run %s: %s: looking on", cycle.run.run_id, reason)
+    cycle.store.disprove(cycle.lease, submission.submission_id, reason=reason)
 
 
 def _with_late_files(
@@ -121,7 +136,7 @@ def _judge_results(
 ) -> Collected:
     with cycle.artifacts.spool() as folder, cycle.artifacts.local(chunk.items) as items:
         path = cycle.layout.outcomes(submission.submission_id, cycle.lease.token)
-        with AnswerSheet(cycle, chunk, items, path) as sheet:
+        with _sheet(cycle, chunk, items, path) as sheet:
             if "rejected" in result:
                 _judge_rejected(sheet, result)
             elif result.get("lost"):
@@ -141,6 +156,13 @@ def _judge_results(
     )
 
 
+def _sheet(cycle: Cycle, chunk: ChunkRecord, items: Path, path: str) -> AnswerSheet:
+    dimensions = cycle.plan.dimensions
+    if dimensions is None:
+        return AnswerSheet(cycle, chunk, items, path)
+    return VectorSheet(cycle, chunk, items, path, dimensions=dimensions)
+
+
 def _judge_files(
     cycle: Cycle,
     submission: SubmissionRecord,
@@ -155,6 +177,8 @@ def _judge_files(
         target.mkdir()
         parts = _download(cycle, result, target)
         sheet.read(parts)
+        if submission.is_provisional and sheet.is_anothers:
+            raise _AnothersBatchError
         if not sheet.open_count or not parts or result.get("files_lost"):
             break  # a partial result names what it lacks, so that a gap is suspicious there too
         if attempt == 0:

@@ -125,7 +125,7 @@ def _open_outcomes(
     cycle: Cycle, sources: _Sources, root: ChunkRecord, stack: ExitStack
 ) -> list[Outcomes]:
     """Open everything that may say something about the rows of ``root``, and check it."""
-    schema = outcome_schema(cycle.plan.columns.schema if cycle.plan.columns else None)
+    schema = outcome_schema(cycle.plan.output_schema)
     schema = schema.append(pa.field(BATCH_ID, pa.string()))
     found: list[Outcomes] = [NoOutcomes(schema)]
     for submission, chunk in sources.collected:

@@ -17,7 +17,7 @@ from batchor_core.errors import (
 from batchor_core.executor.cycle import Attachment, Cycle
 from batchor_core.executor.digests import RowsDigest, check_unique_ids, fingerprint
 from batchor_core.executor.requests import RequestReader, source_mark
-from batchor_core.executor.seal import ChunkWriter, Position
+from batchor_core.executor.seal import ChunkWriter, Position, open_chunk
 from batchor_core.job import encode_declaration
 from batchor_core.model.records import ChunkRecord
 from batchor_core.planning.chunking import ChunkMeter
@@ -130,9 +130,8 @@ class _Ingestion:
         for block in self._source.blocks():
             used = min(left, len(block))
             if used:
-                ids, members, encoded = self._reader.read(block, self._row)
-                keys = [key for key, _ in encoded]
-                replay.add(ids[:used], keys[:used], members[:used])
+                read = self._reader.read(block, self._row)
+                replay.add(read.ids[:used], read.keys[:used], read.members[:used])
                 left -= used
                 self._row += used
                 if not left and replay.member_digests() != self._digest.member_digests():
@@ -152,21 +151,24 @@ class _Ingestion:
         """Put a block's rows into chunks, sealing those that are full on the way."""
         cycle = self._cycle
         rest = block.tail(skip)
-        ids, members, encoded = self._reader.read(rest, self._row)
-        bodies = [body for _, body in encoded]
+        read = self._reader.read(rest, self._row)
+        bodies = [body for _, body in read.encoded]
         ratio = cycle.tokens.tokens_per_byte(cycle.plan.job.provider_config.model, bodies)
         extra = self._extra_columns(rest)
         begin = 0
-        for i, (key, body) in enumerate(encoded):
+        for i, (key, body) in enumerate(read.encoded):
             size = len(body) + _LINE_OVERHEAD_BYTES
             tokens = len(body) * ratio
+            if i in read.media:
+                media = read.media[i]
+                tokens = max(0, len(body) - media.sent_bytes) * ratio + media.tokens
             if not self._meter.fits(size, tokens):
                 self._kept.append(extra.slice(begin, i - begin))
                 begin = i
                 self._seal(block, skip + i)
             if self._writer is None:
-                self._writer = ChunkWriter(self._cycle, Position(seq=len(self._sealed)))
-            self._writer.add(self._row, ids[i], key, body, tokens, members[i])
+                self._writer = open_chunk(self._cycle, Position(seq=len(self._sealed)))
+            self._writer.add(self._row, read.ids[i], key, body, tokens, read.members[i])
             self._meter.add(size, tokens)
             self._row += 1
         self._kept.append(extra.slice(begin))

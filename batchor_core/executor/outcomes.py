@@ -71,14 +71,14 @@ class OutcomeFile:
         self._round = chunk.round
         self._rows = rows
         self._attempts = attempts
-        self._schema = outcome_schema(cycle.plan.columns.schema if cycle.plan.columns else None)
+        self._schema = outcome_schema(cycle.plan.output_schema)
         self._file = cycle.artifacts.writer(path)
         self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._verdicts = dict.fromkeys(Verdict, 0)
-        self._tokens = [0, 0, 0, 0]
+        self._tokens = [0, 0, 0, 0, 0]
 
     def write_ok(self, rows: Sequence[OkRow], output: pa.Array | None) -> None:
-        """Append valid answers; ``output`` holds them parsed, None for a text run."""
+        """Append valid answers; ``output`` holds them parsed (or vectors), None for texts."""
         count = len(rows)
         if not count:
             return
@@ -131,7 +131,7 @@ class OutcomeFile:
     def commit(self) -> OutcomeTotals:
         """Finish the file and return its totals."""
         self._writer.close()
-        inputs, cached, outputs, reasoning = self._tokens
+        inputs, cached, outputs, reasoning, written = self._tokens
         return OutcomeTotals(
             outcomes=self._file.commit(),
             ok_count=self._verdicts[Verdict.OK],
@@ -142,7 +142,7 @@ class OutcomeFile:
                 cached_input_tokens=cached,
                 output_tokens=outputs,
                 reasoning_tokens=reasoning,
-                cost_usd=self._cost(inputs, cached, outputs),
+                cost_usd=self._cost(inputs, cached, outputs, written),
             ),
         )
 
@@ -167,8 +167,10 @@ class OutcomeFile:
         """Append rows; ``judged`` holds the columns that do not come from the answer itself."""
         columns = judged | {name: [getattr(a, name) for a in answers] for name in _ANSWER_COLUMNS}
         usage = [columns[name] for name in _USAGE_COLUMNS]
+        usage.append([answer.cache_write_tokens for answer in answers])
         self._tokens = [total + sum(each) for total, each in zip(self._tokens, usage, strict=True)]
-        columns["cost_usd"] = list(map(self._cost, *usage[:3]))
+        inputs, cached, outputs, _, written = usage
+        columns["cost_usd"] = list(map(self._cost, inputs, cached, outputs, written))
         for number, answer in enumerate(answers):
             if answer is _NO_ANSWER:  # nothing is known of it, which is not the same as zero
                 for name in (*_USAGE_COLUMNS, "cost_usd"):

@@ -13,6 +13,7 @@ from batchor_core.planning.prices import Price, batch_price
 from batchor_core.planning.result_schema import (
     ResultDeclaration,
     build_result_schema,
+    embedding_field,
 )
 from batchor_core.planning.schema_compiler import (
     AnswerValidator,
@@ -51,6 +52,18 @@ class RunPlan:
     kept: pa.Schema
     result_schema: pa.Schema
     price: Price | None
+
+    @property
+    def dimensions(self) -> int | None:
+        """Length of the vectors that are asked for; None where answers are texts."""
+        return self.job.provider_config.embedding_dimensions
+
+    @property
+    def output_schema(self) -> pa.Schema | None:
+        """The columns that answers are parsed into; None for plain text."""
+        if self.columns is not None:
+            return self.columns.schema
+        return None if self.dimensions is None else pa.schema([embedding_field(self.dimensions)])
 
     @property
     def limits(self) -> ChunkLimits:

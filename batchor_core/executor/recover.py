@@ -56,10 +56,27 @@ def _settle(cycle: Cycle, submission: SubmissionRecord) -> bool:
             cycle.pause(f"{exc.fault.code}: {exc.fault.message}")
         logger.warning("run %s: cannot look for a batch yet: %s", cycle.run.run_id, exc)
         return _cannot_be_settled(cycle, submission)
+    return _conclude(cycle, submission, sighting)
+
+
+def _conclude(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bool:
+    """Do what a look that succeeded asks for: adopt, wait, or give up."""
     if sighting.matches:
         return _adopt(cycle, submission, sighting)
     if not _is_settled(cycle, submission, sighting):
         return False
+    suspects = _suspects(cycle, sighting)
+    if len(suspects) > 1:
+        logger.info(
+            "run %s: %d batches may be the one of %s: waiting for their results",
+            cycle.run.run_id,
+            len(suspects),
+            submission.submission_id,
+        )
+        return _cannot_be_settled(cycle, submission)
+    if suspects:
+        _activate(cycle, submission, suspects[0], is_provisional=True)
+        return True
     _give_up(cycle, submission, _VANISHED)
     return True
 
@@ -96,6 +113,20 @@ def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bo
         except ProviderError as exc:
             logger.warning("batch %s is not cancelled yet: %s", twin.batch_id, exc)
             return False
+    _activate(cycle, submission, batch, is_provisional=False)
+    return True
+
+
+def _suspects(cycle: Cycle, sighting: Sighting) -> list[ProviderBatch]:
+    """Return the batches that may be the one looked for, and are no other submission's."""
+    ids = [batch.batch_id for batch in sighting.candidates]
+    known = cycle.store.known_batches(cycle.run.account, ids) if ids else set()
+    return [batch for batch in sighting.candidates if batch.batch_id not in known]
+
+
+def _activate(
+    cycle: Cycle, submission: SubmissionRecord, batch: ProviderBatch, *, is_provisional: bool
+) -> None:
     cycle.store.activate(
         cycle.lease,
         submission.submission_id,
@@ -103,10 +134,10 @@ def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bo
         provider_status=batch.status,
         next_poll_at=cycle.clock.now(),
         adopted=True,
+        is_provisional=is_provisional,
     )
     cycle.probe("recover.adopted")
     logger.info("run %s: found batch %s again", cycle.run.run_id, batch.batch_id)
-    return True
 
 
 def _age(batch: ProviderBatch) -> tuple[float, str]:

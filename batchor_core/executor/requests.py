@@ -1,17 +1,39 @@
 """From blocks of rows to encoded requests: what ingestion seals and a fingerprint is made of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from batchor_core.errors import SourceError
 from batchor_core.executor.cycle import Attachment
 from batchor_core.executor.plan import RunPlan
+from batchor_core.model.items import File, Image, PromptParts
+from batchor_core.planning.media import MediaSize, media_size
 from batchor_core.planning.prompts import Prompt
 from batchor_core.sources.protocol import CheckpointedItemSource, ItemBlock, ItemSource
 from batchor_core.sources.rows import items_of
 
 Encoded = tuple[bytes, bytes]
 """(request key, canonical body)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestBlock:
+    """A block of rows as requests.
+
+    Attributes:
+        media: What is no text in the requests that have such, by their place in the block.
+    """
+
+    ids: Sequence[str]
+    members: Sequence[int]
+    encoded: list[Encoded]
+    media: Mapping[int, MediaSize]
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The requests' keys."""
+        return [key for key, _ in self.encoded]
 
 
 class RequestReader:
@@ -27,10 +49,8 @@ class RequestReader:
         self._source = attachment.source
         self._prompts = attachment.prompts
 
-    def read(
-        self, block: ItemBlock, first_row: int
-    ) -> tuple[Sequence[str], Sequence[int], list[Encoded]]:
-        """Return (item ids, members, encoded requests) of a block.
+    def read(self, block: ItemBlock, first_row: int) -> RequestBlock:
+        """Return a block's requests.
 
         Args:
             block: The rows.
@@ -43,18 +63,21 @@ class RequestReader:
         members = block.partitions if block.partitions is not None else [0] * len(block)
         prompts = self._prompts_of(block, first_row)
         encoded: list[Encoded] = []
+        media: dict[int, MediaSize] = {}
         try:
             for prompt in prompts:
                 if not isinstance(prompt, str):
                     _check_parts(prompt)
+                    if not prompt.is_plain:
+                        media[len(encoded)] = media_size(prompt)
                 encoded.append(self._encode(prompt))  # its length names the row that fails
         except (ValueError, TypeError, AttributeError) as exc:
             row = len(encoded)
             raise SourceError(
                 f"the prompt of row {first_row + row} (counted from 0) of {self._source.label}, "
-                f"item {ids[row]!r}, cannot be sent: {_why(prompts[row], exc)}"
+                f"item {ids[row]!r}, cannot be sent: {_why(exc)}"
             ) from exc
-        return ids, members, encoded
+        return RequestBlock(ids=ids, members=members, encoded=encoded, media=media)
 
     def _prompts_of(self, block: ItemBlock, first_row: int) -> list[Prompt]:
         if block.frame is None:
@@ -64,16 +87,24 @@ class RequestReader:
 
 def _check_parts(prompt: Any) -> None:
     """Refuse what a user's function made of a row before it becomes a ``null`` in a request."""
+    if not isinstance(prompt, PromptParts):
+        raise TypeError(f"it is a {type(prompt).__name__}, not a text")
     system = prompt.system_prompt
-    if not isinstance(prompt.prompt, str) or not (system is None or isinstance(system, str)):
-        raise TypeError
+    if not (system is None or isinstance(system, str)):
+        raise TypeError(f"its system prompt is a {type(system).__name__}, not a text")
+    for content in (prompt.prompt, *(message.content for message in prompt.messages)):
+        parts = content if isinstance(content, (list, tuple)) else [content]
+        for part in parts:
+            if not isinstance(part, (str, Image, File)):
+                raise TypeError(f"it is a {type(part).__name__}, not a text")
+        if not parts:
+            raise ValueError("it has no parts")
 
 
-def _why(prompt: object, error: Exception) -> str:
-    text = getattr(prompt, "prompt", prompt)
-    if not isinstance(text, str):
-        return f"it is a {type(text).__name__}, not a text"
-    return f"it cannot be encoded ({type(error).__name__})"
+def _why(error: Exception) -> str:
+    if isinstance(error, (UnicodeError, AttributeError)):
+        return f"it cannot be encoded ({type(error).__name__})"
+    return str(error)
 
 
 def _ids_of(block: ItemBlock, first_row: int) -> Sequence[str]:
@@ -91,9 +122,9 @@ def read_requests(
     reader = RequestReader(plan, attachment)
     row = 0
     for block in attachment.source.blocks():
-        ids, members, encoded = reader.read(block, row)
+        read = reader.read(block, row)
         row += len(block)
-        yield ids, [key for key, _ in encoded], members
+        yield read.ids, read.keys, read.members
 
 
 def source_mark(source: ItemSource) -> str | None:

@@ -1,5 +1,6 @@
 """Writing a chunk: a request file and an items file that say the same, then sealed for good."""
 
+import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from batchor_core.model.records import NewChunk
 
 _WRITE_BYTES = 1 << 18
 
+_PACK_TOKENS = 200_000
+"""Estimated tokens of the inputs that share a request; OpenAI, the only one that lets them, takes
+300,000 (OpenAI's embeddings reference)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
@@ -27,8 +32,17 @@ class Position:
     not_before: datetime | None = None
 
 
+def open_chunk(cycle: Cycle, position: Position) -> "ChunkWriter":
+    """Return a writer of the run's kind of requests: one item each, or many."""
+    if cycle.plan.encoder.inputs_per_request > 1:
+        return PackedChunkWriter(cycle, position)
+    return ChunkWriter(cycle, position)
+
+
 class ChunkWriter:
-    """An open chunk. Leaving the context without ``seal`` leaves nothing behind.
+    """An open chunk of requests of one item each.
+
+    Leaving the context without ``seal`` leaves nothing behind.
 
     Rows are given in order; the items file is written when the chunk is sealed, so that what is
     held in memory is a few numbers a row and the kept columns of one chunk.
@@ -59,7 +73,8 @@ class ChunkWriter:
     ) -> None:
         """Append an item that was never sent."""
         line = self._cycle.plan.encoder.line(custom_id(self.token, row), body)
-        self._append(row, item_id, key, line, tokens, member, 0)
+        self._write_later(line)
+        self._note(row, item_id, key, len(line), tokens, member, 0)
 
     def add_again(  # noqa: PLR0917
         self,
@@ -73,7 +88,8 @@ class ChunkWriter:
     ) -> None:
         """Append an item whose line is cut out of another sealed chunk."""
         line = self._cycle.plan.encoder.relabel(line, self.token)
-        self._append(row, item_id, key, line, tokens, member, attempts)
+        self._write_later(line)
+        self._note(row, item_id, key, len(line), tokens, member, attempts)
 
     def seal(self, extra: pa.Table | None = None) -> NewChunk:
         """Write both files under their final names and return the chunk they make.
@@ -136,25 +152,27 @@ class ChunkWriter:
         """The members so far, in order."""
         return self._members
 
-    def _append(  # noqa: PLR0917
-        self,
-        row: int,
-        item_id: str,
-        key: bytes,
-        line: bytes,
-        tokens: float,
-        member: int,
-        attempts: int,
-    ) -> None:
+    def _write_later(self, line: bytes) -> None:
         self._unwritten.append(line)
         self._unwritten_bytes += len(line)
         if self._unwritten_bytes >= _WRITE_BYTES:
             self._write()
+
+    def _note(  # noqa: PLR0917
+        self,
+        row: int,
+        item_id: str,
+        key: bytes,
+        length: int,
+        tokens: float,
+        member: int,
+        attempts: int,
+    ) -> None:
         self._rows.append(row)
         self._ids.append(item_id)
         self._keys.append(key)
         self._attempts.append(attempts)
-        self._lengths.append(len(line))
+        self._lengths.append(length)
         self._tokens.append(int(tokens) + 1)
         self._members.append(member)
 
@@ -164,12 +182,13 @@ class ChunkWriter:
         self._unwritten.clear()
         self._unwritten_bytes = 0
 
+    def _places(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Return where each item's bytes begin, and the number of its line."""
+        offsets = [0, *itertools.accumulate(self._lengths)][:-1]
+        return offsets, range(len(offsets))
+
     def _items_table(self, extra: pa.Table | None) -> pa.Table:
-        offsets = [0] * len(self._lengths)
-        position = 0
-        for index, length in enumerate(self._lengths):
-            offsets[index] = position
-            position += length
+        offsets, requests = self._places()
         columns = [
             self._rows,
             self._ids,
@@ -179,6 +198,7 @@ class ChunkWriter:
             self._lengths,
             self._tokens,
             self._members,
+            requests,
         ]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, ITEMS_SCHEMA, strict=True)]
         table = pa.Table.from_arrays(arrays, schema=ITEMS_SCHEMA)
@@ -186,6 +206,81 @@ class ChunkWriter:
             for field in extra.schema:
                 table = table.append_column(field, extra[field.name])
         return table
+
+
+class PackedChunkWriter(ChunkWriter):
+    """An open chunk of requests that hold many items each, as embeddings do.
+
+    What an item owns of its line is its *piece*. The provider answers a request as a whole: one
+    input that it refuses fails all that share its request. Items that are sent again therefore
+    get a request each.
+    """
+
+    def __init__(self, cycle: Cycle, position: Position) -> None:
+        super().__init__(cycle, position)
+        self._encoder = cycle.plan.encoder
+        self._most = 1 if position.round else self._encoder.inputs_per_request
+        self._pieces: list[bytes] = []
+        self._first_row = 0
+        self._pack_tokens = 0.0
+        self._written_bytes = 0
+        self._offsets: list[int] = []
+        self._line_numbers: list[int] = []
+        self._line_count = 0
+
+    def add(  # noqa: PLR0917
+        self, row: int, item_id: str, key: bytes, body: bytes, tokens: float, member: int
+    ) -> None:
+        """Append an item that was never sent; ``body`` is its piece."""
+        self._add_piece(row, body, tokens)
+        self._note(row, item_id, key, len(body), tokens, member, 0)
+
+    def add_again(  # noqa: PLR0917
+        self,
+        row: int,
+        item_id: str,
+        key: bytes,
+        line: bytes,
+        tokens: float,
+        member: int,
+        attempts: int,
+    ) -> None:
+        """Append an item whose piece, ``line``, is cut out of another sealed chunk."""
+        self._add_piece(row, line, tokens)
+        self._note(row, item_id, key, len(line), tokens, member, attempts)
+
+    def seal(self, extra: pa.Table | None = None) -> NewChunk:
+        """See ``ChunkWriter.seal``."""
+        self._close_pack()
+        return super().seal(extra)
+
+    def _add_piece(self, row: int, piece: bytes, tokens: float) -> None:
+        is_full = len(self._pieces) >= self._most or self._pack_tokens + tokens > _PACK_TOKENS
+        if self._pieces and is_full:
+            self._close_pack()
+        if not self._pieces:
+            self._first_row = row
+        self._pieces.append(piece)
+        self._pack_tokens += tokens
+
+    def _close_pack(self) -> None:
+        if not self._pieces:
+            return
+        name = custom_id(self.token, self._first_row)
+        line = self._encoder.line(name, b",".join(self._pieces))
+        begin = self._written_bytes + self._encoder.body_offset(name)
+        for piece in self._pieces:
+            self._offsets.append(begin)
+            self._line_numbers.append(self._line_count)
+            begin += len(piece) + 1
+        self._write_later(line)
+        self._written_bytes += len(line)
+        self._line_count += 1
+        self._pieces = []
+        self._pack_tokens = 0.0
+
+    def _places(self) -> tuple[Sequence[int], Sequence[int]]:
+        return self._offsets, self._line_numbers
 
 
 class ChunkSeries:
@@ -204,7 +299,7 @@ class ChunkSeries:
     def writer(self) -> ChunkWriter:
         """Return the open chunk, beginning one if there is none."""
         if self.open is None:
-            self.open = self._stack.enter_context(ChunkWriter(self._cycle, self._next))
+            self.open = self._stack.enter_context(open_chunk(self._cycle, self._next))
         return self.open
 
     def seal(self) -> None:

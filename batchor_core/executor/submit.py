@@ -4,6 +4,7 @@ See ``docs/decisions/0002-submission-protocol.md`` for what a crash at each poin
 """
 
 import logging
+from datetime import datetime
 from pathlib import Path
 
 from batchor_core.errors import ProviderError
@@ -42,7 +43,7 @@ def submit(cycle: Cycle) -> bool:
     Returns:
         Whether anything was sent or changed.
     """
-    if _is_blocked(cycle):
+    if _is_blocked(cycle) or _must_not_create(cycle):
         return False
     did = False
     now = cycle.clock.now()
@@ -69,6 +70,22 @@ def _is_blocked(cycle: Cycle) -> bool:
     """Whether the run that this one supersedes still works: what it returns is paid once."""
     predecessor = cycle.run.predecessor
     return predecessor is not None and not cycle.store.get_run(predecessor).state.is_terminal
+
+
+def _must_not_create(cycle: Cycle) -> bool:
+    """Whether a batch of a provider that keeps no key could be taken for another one now."""
+    since = _alone_since(cycle)
+    if since is None or not cycle.store.has_create_in_doubt(cycle.run.account, since):
+        return False
+    logger.info("run %s: nothing is sent while a create call is in doubt", cycle.run.run_id)
+    return True
+
+
+def _alone_since(cycle: Cycle) -> datetime | None:
+    """Return since when no create of the account may be in doubt; None where keys tell batches."""
+    if not cycle.plan.provider.is_keyless:
+        return None
+    return cycle.in_seconds(-cycle.plan.job.timing.settle_s)
 
 
 def _intent(cycle: Cycle, chunk: ChunkRecord) -> NewSubmission:
@@ -98,9 +115,21 @@ def _send(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord) -> Non
         if upload is None:
             return
         cycle.keeper.renew()  # the lease's end is stored as the latest end of the create call
-        cycle.store.allow_create(
-            cycle.lease, submission.submission_id, upload.ref, server_time=upload.server_time
+        may_create = cycle.store.allow_create(
+            cycle.lease,
+            submission.submission_id,
+            upload.ref,
+            server_time=upload.server_time,
+            alone_since=_alone_since(cycle),
         )
+        if not may_create:
+            cycle.store.void(
+                cycle.lease,
+                submission.submission_id,
+                reason="another create call of the account is in doubt",
+                not_before=cycle.in_seconds(cycle.plan.job.timing.poll_s),
+            )
+            return
         cycle.probe("submit.create_allowed")
         cycle.keeper.require(timeout_s)
         try:

@@ -177,6 +177,7 @@ class SubmissionRecord(NewSubmission):
         provider_status: The provider's own word at the last poll.
         provider_counts: Its own counts at the last poll; shown, never trusted.
         provider_result: What ``get`` said when it ended: the ids of its result files and errors.
+        is_provisional: Whether the batch was adopted on suspicion: its results have to prove it.
         next_poll_at: When it is polled next, or, once it has ended, collected at the earliest.
         missing_polls: Consecutive answers "no such batch" or, once it has ended, "no such file".
         outcomes: The outcome file.
@@ -203,6 +204,7 @@ class SubmissionRecord(NewSubmission):
     next_poll_at: datetime | None
     missing_polls: int
     activated_at: datetime | None
+    is_provisional: bool
     ended_at: datetime | None
     collected_at: datetime | None
     outcomes: ArtifactRef | None

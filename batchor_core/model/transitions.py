@@ -54,6 +54,7 @@ SUBMISSION_TRANSITIONS = _table(
         (_S.INTENDED, _S.ACTIVE, "the provider acknowledged the batch, or it was found there"),
         (_S.INTENDED, _S.VOID, "refused, or looked for throughout the settling time in vain"),
         (_S.ACTIVE, _S.ENDED, "a poll saw the batch in a final status"),
+        (_S.ENDED, _S.INTENDED, "it was adopted on suspicion, and its results are another's"),
         (_S.ENDED, _S.COLLECTED, "outcomes are written and committed"),
         (_S.ENDED, _S.VOID, "the provider rejected the batch for capacity: nothing ran"),
     ]

@@ -84,7 +84,12 @@ def output_fields(declaration: ResultDeclaration) -> list[pa.Field]:
         raise ResultSchemaError("embeddings have no output model: declare one or the other")
     if dimensions < 1:
         raise ResultSchemaError(f"embeddings need at least one dimension, not {dimensions}")
-    return [pa.field(EMBEDDING_COLUMN, pa.list_(pa.float32(), dimensions))]
+    return [embedding_field(dimensions)]
+
+
+def embedding_field(dimensions: int) -> pa.Field:
+    """The column that holds embedding vectors of this length."""
+    return pa.field(EMBEDDING_COLUMN, pa.list_(pa.float32(), dimensions))
 
 
 def arrow_type(dtype: Any) -> pa.DataType:

@@ -11,6 +11,7 @@ from batchor_core.artifacts import ArtifactStore
 from batchor_core.artifacts.tables import METADATA
 from batchor_core.model.records import ChunkRecord
 from batchor_core.model.states import ChunkState, SubmissionState, Verdict
+from batchor_core.planning.result_schema import EMBEDDING_COLUMN
 from batchor_core.planning.schema_compiler import AnswerValidator, InvalidAnswer
 from batchor_core.store.protocol import Store
 
@@ -34,7 +35,7 @@ class ItemResult:
         status: ``ok`` or ``failed``.
         output: The answer as an instance of the output model; None without one, if failed, and
             where the model does not take the same answer any more (a date that had to lie in the
-            future, say).
+            future, say). For embeddings: the vector, as a list of floats.
         output_text: The answer as the provider gave it, or what a failed item answered.
         error: ``{"code", "message"}`` of a failed item, else None.
         attempt_count: Executed and paid requests.
@@ -55,6 +56,8 @@ def read_items(
     artifacts: ArtifactStore,
     part: ChunkRecord,
     validator: AnswerValidator | None,
+    *,
+    has_vectors: bool,
 ) -> Iterator[ItemResult]:
     """Yield the results of one part of the result table, in input order.
 
@@ -63,7 +66,8 @@ def read_items(
     """
     assert part.results is not None
     with artifacts.local(part.results) as path:
-        table = pq.read_table(path, columns=_COLUMNS)
+        columns = [*_COLUMNS, EMBEDDING_COLUMN] if has_vectors else _COLUMNS
+        table = pq.read_table(path, columns=columns)
     with artifacts.local(part.items) as path:
         items = pq.read_table(path, columns=["row", METADATA])
     texts = _answer_texts(store, artifacts, part)
@@ -72,7 +76,8 @@ def read_items(
     start = 0
     for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
         for number, row in enumerate(batch.to_pylist(), start):
-            yield _item_result(row, texts.get(numbers[number]), metadata[number], validator)
+            vector = row[EMBEDDING_COLUMN] if has_vectors else None
+            yield _item_result(row, texts.get(numbers[number]), metadata[number], validator, vector)
         start += batch.num_rows
 
 
@@ -106,9 +111,10 @@ def _item_result(
     text: str | None,
     metadata: str | None,
     validator: AnswerValidator | None,
+    vector: list[float] | None,
 ) -> ItemResult:
     is_ok = row["batch_status"] == Verdict.OK
-    output = None
+    output: Any = vector
     if is_ok and validator is not None and text is not None:
         checked = validator.check(text)
         output = None if isinstance(checked, InvalidAnswer) else checked

@@ -284,11 +284,26 @@ class Store(Protocol):
         upload_ref: str | None,
         *,
         server_time: datetime | None,
-    ) -> None:
+        alone_since: datetime | None = None,
+    ) -> bool:
         """Record the upload and that, until the lease's end, a create may be under way.
 
-        ``server_time`` is the provider's clock shortly before the create.
+        ``server_time`` is the provider's clock shortly before the create. With ``alone_since``
+        nothing is changed, and False returned, while another create of the account is in doubt:
+        its submission is ``intended``, and its call ended (or may end) after that instant.
         """
+        ...
+
+    def has_create_in_doubt(self, account: str, since: datetime) -> bool:
+        """Return whether a create of the account that ended after ``since`` is in doubt."""
+        ...
+
+    def known_batches(self, account: str, batch_ids: Iterable[str]) -> set[str]:
+        """Return those of these provider batches of the account that a submission owns."""
+        ...
+
+    def disprove(self, lease: Lease, submission_id: str, *, reason: str) -> SubmissionRecord:
+        """Give up a batch that was adopted provisionally and is another's: back to ``intended``."""
         ...
 
     def activate(
@@ -300,8 +315,12 @@ class Store(Protocol):
         provider_status: str,
         next_poll_at: datetime,
         adopted: bool,
+        is_provisional: bool = False,
     ) -> SubmissionRecord:
-        """Record the provider's batch: ``intended`` to ``active``."""
+        """Record the provider's batch: ``intended`` to ``active``.
+
+        ``is_provisional`` says that only its results can prove that it is ours.
+        """
         ...
 
     def create_unknown(

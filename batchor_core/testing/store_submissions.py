@@ -95,6 +95,62 @@ class ChunkContract:
 class SubmissionContract:
     """What every store promises about submissions."""
 
+    def test_one_create_in_doubt_at_a_time(self, store: Store, clock: ManualClock) -> None:
+        """Batches that carry no key of ours would be taken for one another."""
+        drivers = [RunDriver(store, clock, f"run_{name}") for name in "abc"]
+        accounts = ("keyless", "keyless", "other")
+        mine, theirs, others = (
+            driver.intend(driver.seal(1), account=account).submission_id
+            for driver, account in zip(drivers, accounts, strict=True)
+        )
+        since = clock.now() - timedelta(seconds=100)
+
+        def allow(driver: RunDriver, submission_id: str) -> bool:
+            return store.allow_create(
+                driver.lease, submission_id, None, server_time=None, alone_since=since
+            )
+
+        assert not store.has_create_in_doubt("keyless", since)  # intended, but not yet under way
+        assert allow(drivers[0], mine)
+        assert not allow(drivers[1], theirs)
+        assert allow(drivers[2], others)  # another account
+        assert store.get_submission(theirs).create_allowed_until is None
+        store.create_unknown(drivers[0].lease, mine, server_time=None, message="reset")
+        assert not allow(drivers[1], theirs)
+        assert store.has_create_in_doubt("keyless", clock.now() - timedelta(microseconds=1))
+        assert not store.has_create_in_doubt("keyless", clock.now())  # it settled without a word
+        drivers[0].activate(mine)
+        assert allow(drivers[1], theirs)
+
+    def test_batch_that_was_another_s(self, store: Store, clock: ManualClock) -> None:
+        """A batch adopted on suspicion would keep its chunk for ever, with another's answers."""
+        driver = RunDriver(store, clock)
+        chunk = driver.seal(3)
+        submission = driver.intend(chunk)
+        store.allow_create(driver.lease, submission.submission_id, None, server_time=None)
+        allowed = store.get_submission(submission.submission_id)
+        active = store.activate(
+            driver.lease,
+            submission.submission_id,
+            provider_batch_id="batch_x",
+            provider_status="in_progress",
+            next_poll_at=clock.now(),
+            adopted=True,
+            is_provisional=True,
+        )
+        assert active.is_provisional
+        account = submission.account
+        assert store.known_batches(account, ["batch_x", "batch_y"]) == {"batch_x"}
+        assert store.known_batches("other", ["batch_x"]) == set()
+        with pytest.raises(StaleTransitionError, match="wanted intended"):
+            store.disprove(driver.lease, submission.submission_id, reason="too early")
+        driver.end(submission.submission_id)
+        disproved = store.disprove(driver.lease, submission.submission_id, reason="foreign")
+        assert disproved == allowed
+        assert store.known_batches(account, ["batch_x"]) == set()
+        assert store.counts("run_a") == RunCounts(total=3, in_flight=3)
+        assert store.list_events("run_a")[-1].kind == "submission.disproved"
+
     def test_life_of_a_submission(self, store: Store, clock: ManualClock) -> None:
         """A crash would leave less than recovery needs to find the batch again."""
         driver = RunDriver(store, clock)

@@ -140,6 +140,13 @@ class RunMachine(RuleBasedStateMachine):
         self.submissions[chosen][0] = SubmissionState.VOID
         self.chunks[self.submissions[chosen][1]][0] = ChunkState.READY
 
+    @precondition(lambda self: self.has_submission(SubmissionState.ENDED))
+    @rule(data=st.data())
+    def disprove(self, data):
+        chosen = self.pick(data, self.submissions, SubmissionState.ENDED)
+        self.store.disprove(self.driver.lease, chosen, reason="its results are another's")
+        self.submissions[chosen][0] = SubmissionState.INTENDED
+
     @precondition(lambda self: self.has_chunk(ChunkState.READY))
     @rule(data=st.data(), first=SPLITS)
     def split(self, data, first):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, insert, select, update
+from sqlalchemy import RowMapping, Select, func, insert, select, update
 
 from batchor_core.errors import RowConservationError, StaleTransitionError, StoreError
 from batchor_core.model.records import (
@@ -24,7 +24,7 @@ from batchor_core.store.protocol import ScopeFull
 from batchor_core.store.sql import tables
 from batchor_core.store.sql.chunks import add_chunks, check_same_items, move_chunk
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.scopes import refusal
+from batchor_core.store.sql.scopes import lock_scope, refusal
 from batchor_core.store.sql.tables import submissions
 from batchor_core.store.sql.transaction import (
     Aggregate,
@@ -80,6 +80,7 @@ class Submissions(Aggregate):
                         "fencing_token": lease.token,
                         "intended_at": tx.now,
                         "retries_packed": False,
+                        "is_provisional": False,
                     }
                 )
             )
@@ -102,11 +103,17 @@ class Submissions(Aggregate):
         upload_ref: str | None,
         *,
         server_time: datetime | None,
-    ) -> None:
+        alone_since: datetime | None = None,
+    ) -> bool:
         """See ``Store.allow_create``."""
         leases = tables.leases
         lease_end = select(leases.c.expires_at).where(leases.c.run_id == lease.run_id)
         with self._fenced(lease) as tx:
+            if alone_since is not None:
+                account = load_submission(tx, submission_id).account
+                lock_scope(tx, f"creates of {account}")  # the account's, over all its models
+                if _create_in_doubt(tx, account, alone_since, but=submission_id):
+                    return False
             _change_intended(
                 tx,
                 lease,
@@ -116,6 +123,21 @@ class Submissions(Aggregate):
                 create_server_time=server_time,
             )
             append_event(tx, lease.run_id, "submission.create_allowed", submission_id=submission_id)
+            return True
+
+    def has_create_in_doubt(self, account: str, since: datetime) -> bool:
+        """See ``Store.has_create_in_doubt``."""
+        with self._read() as tx:
+            return _create_in_doubt(tx, account, since)
+
+    def known_batches(self, account: str, batch_ids: Iterable[str]) -> set[str]:
+        """See ``Store.known_batches``."""
+        statement = select(submissions.c.provider_batch_id).where(
+            submissions.c.account == account,
+            submissions.c.provider_batch_id.in_(list(batch_ids)),
+        )
+        with self._read() as tx:
+            return set(tx.execute(statement).scalars())
 
     def activate(
         self,
@@ -126,6 +148,7 @@ class Submissions(Aggregate):
         provider_status: str,
         next_poll_at: datetime,
         adopted: bool,
+        is_provisional: bool = False,
     ) -> SubmissionRecord:
         """See ``Store.activate``."""
         with self._fenced(lease) as tx:
@@ -138,6 +161,7 @@ class Submissions(Aggregate):
                 provider_status=provider_status,
                 next_poll_at=next_poll_at,
                 activated_at=tx.now,
+                is_provisional=is_provisional,
             )
             append_event(
                 tx,
@@ -148,6 +172,35 @@ class Submissions(Aggregate):
                 adopted=adopted,
             )
             return activated
+
+    def disprove(self, lease: Lease, submission_id: str, *, reason: str) -> SubmissionRecord:
+        """See ``Store.disprove``."""
+        with self._fenced(lease) as tx:
+            before = load_submission(tx, submission_id)
+            disproved = _move(
+                tx,
+                lease,
+                submission_id,
+                SubmissionState.INTENDED,
+                provider_batch_id=None,
+                provider_status=None,
+                provider_counts=None,
+                provider_result=None,
+                next_poll_at=None,
+                missing_polls=0,
+                activated_at=None,
+                ended_at=None,
+                is_provisional=False,
+            )
+            append_event(
+                tx,
+                lease.run_id,
+                "submission.disproved",
+                submission_id=submission_id,
+                provider_batch_id=before.provider_batch_id,
+                reason=reason,
+            )
+            return disproved
 
     def create_unknown(
         self, lease: Lease, submission_id: str, *, server_time: datetime | None, message: str
@@ -320,6 +373,22 @@ def _move(
     key = {"run_id": lease.run_id, "submission_id": submission_id}
     change_state(tx, submissions, key, SUBMISSION_TRANSITIONS, target, **values)
     return load_submission(tx, submission_id)
+
+
+def _create_in_doubt(
+    tx: Transaction, account: str, since: datetime, *, but: str | None = None
+) -> bool:
+    """Whether a create of the account, but for one submission's, may have had an unseen effect."""
+    ended = func.coalesce(submissions.c.create_ended_at, submissions.c.create_allowed_until)
+    statement = select(submissions.c.submission_id).where(
+        submissions.c.account == account,
+        submissions.c.state == SubmissionState.INTENDED,
+        submissions.c.create_allowed_until.is_not(None),
+        ended > since,
+    )
+    if but is not None:
+        statement = statement.where(submissions.c.submission_id != but)
+    return tx.execute(statement.limit(1)).first() is not None
 
 
 def _change_intended(tx: Transaction, lease: Lease, submission_id: str, **values: Any) -> None:

@@ -132,6 +132,7 @@ submissions = Table(
     Column("next_poll_at", Instant),
     Column("missing_polls", Integer, nullable=False),
     Column("activated_at", Instant),
+    Column("is_provisional", Boolean, nullable=False),
     Column("ended_at", Instant),
     Column("collected_at", Instant),
     Column("outcomes", Artifact),

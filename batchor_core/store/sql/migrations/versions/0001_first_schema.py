@@ -225,6 +225,7 @@ def _create_submissions() -> None:
         sa.Column("next_poll_at", sa.BigInteger()),
         sa.Column("missing_polls", sa.Integer(), nullable=False),
         sa.Column("activated_at", sa.BigInteger()),
+        sa.Column("is_provisional", sa.Boolean(), nullable=False),
         sa.Column("ended_at", sa.BigInteger()),
         sa.Column("collected_at", sa.BigInteger()),
         sa.Column("outcomes", sa.Text()),
