@@ -33,10 +33,13 @@ if TYPE_CHECKING:
         WaitTimeoutError,
     )
     from batchor_core.job import BatchJob
-    from batchor_core.model.items import BatchItem, PromptParts
+    from batchor_core.model.items import BatchItem, File, Image, Message, PromptParts
     from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
     from batchor_core.model.records import RunCounts, Usage
     from batchor_core.model.states import RunControlState, RunState
+    from batchor_core.providers.anthropic import AnthropicProviderConfig
+    from batchor_core.providers.config import EnqueueLimitConfig, TokenPrice
+    from batchor_core.providers.gemini import GeminiProviderConfig
     from batchor_core.providers.openai import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
     from batchor_core.results.items import ItemResult
     from batchor_core.run import Run, RunSummary
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from batchor_core.store.sql import PostgresStorage, SQLiteStorage
 
 __all__ = [
+    "AnthropicProviderConfig",
     "ArtifactError",
     "ArtifactPolicy",
     "ArtifactStore",
@@ -68,12 +72,17 @@ __all__ = [
     "ConfigurationError",
     "CsvItemSource",
     "DuplicateItemIdError",
+    "EnqueueLimitConfig",
+    "File",
     "FingerprintMismatchError",
     "FrameItemSource",
+    "GeminiProviderConfig",
+    "Image",
     "ItemResult",
     "ItemSource",
     "JsonlItemSource",
     "LocalArtifactStore",
+    "Message",
     "MissingColumnError",
     "MissingCredentialsError",
     "ModelNotImportableError",
@@ -97,6 +106,7 @@ __all__ = [
     "SchemaNotSupportedError",
     "SourceError",
     "TimingPolicy",
+    "TokenPrice",
     "Usage",
     "WaitTimeoutError",
     "errors",
@@ -125,10 +135,13 @@ _EXPORTS = {
         "WaitTimeoutError",
     ),
     "batchor_core.job": ("BatchJob",),
-    "batchor_core.model.items": ("BatchItem", "PromptParts"),
+    "batchor_core.model.items": ("BatchItem", "File", "Image", "Message", "PromptParts"),
     "batchor_core.model.policies": ("ArtifactPolicy", "ChunkPolicy", "RetryPolicy", "TimingPolicy"),
     "batchor_core.model.records": ("RunCounts", "Usage"),
     "batchor_core.model.states": ("RunControlState", "RunState"),
+    "batchor_core.providers.anthropic": ("AnthropicProviderConfig",),
+    "batchor_core.providers.config": ("EnqueueLimitConfig", "TokenPrice"),
+    "batchor_core.providers.gemini": ("GeminiProviderConfig",),
     "batchor_core.providers.openai": ("OpenAIEnqueueLimitConfig", "OpenAIProviderConfig"),
     "batchor_core.results.items": ("ItemResult",),
     "batchor_core.run": ("Run", "RunSummary"),

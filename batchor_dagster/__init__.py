@@ -8,12 +8,19 @@ from batchor_dagster.asset_decorator import batch_asset
 from batchor_dagster.definitions import batchor_definitions
 from batchor_dagster.hold import HoldKind
 from batchor_dagster.io_manager import BatchParquetIOManager
-from batchor_dagster.resources import BatchorResource, OpenAIBatchResource
+from batchor_dagster.resources import (
+    AnthropicBatchResource,
+    BatchorResource,
+    GeminiBatchResource,
+    OpenAIBatchResource,
+)
 from batchor_dagster.sensor_builder import build_batch_sensors
 
 __all__ = [
+    "AnthropicBatchResource",
     "BatchParquetIOManager",
     "BatchorResource",
+    "GeminiBatchResource",
     "HoldKind",
     "OpenAIBatchResource",
     "batch_asset",

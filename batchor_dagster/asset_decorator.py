@@ -27,7 +27,13 @@ from batchor_dagster.materialise import has_failed_verdict, materialise
 from batchor_dagster.request import request
 from batchor_dagster.step import Step, explained
 
-_KINDS = frozenset({"llm", "openai"})
+_DIALECTS = {
+    "openai": Dialect.OPENAI,
+    "anthropic": Dialect.ANTHROPIC,
+    "gemini": Dialect.GEMINI,
+}
+"""Of the usual resource keys: output models are held against the provider at definition time. Under
+any other key that is done when the first request spools its rows."""
 
 
 def batch_asset(
@@ -41,12 +47,15 @@ def batch_asset(
     schema_name: str | None = None,
     params: Mapping[str, Any] | None = None,
     max_output_tokens: int | None = None,
+    endpoint: str | None = None,
+    dimensions: int | None = None,
     keep: Mapping[str, Any] | None = None,
     id_column: str | None = None,
     chunks: ChunkPolicy | None = None,
     retries: RetryPolicy | None = None,
     artifacts: ArtifactPolicy | None = None,
     on_unresolved: Literal["wait", "resubmit", "fail"] = "wait",
+    on_lost: Literal["fail", "resend"] = "fail",
     max_failure_rate: float = 1.0,
     cancel_on_termination: bool = True,
     wait: bool = False,
@@ -85,20 +94,25 @@ def batch_asset(
     Args:
         model: The provider's model, as ``gpt-4.1-mini``.
         output: A Pydantic model that every answer has to satisfy, importable at module level.
-        provider: Resource key of an ``OpenAIBatchResource``.
+        provider: Resource key of an ``OpenAIBatchResource``, ``AnthropicBatchResource`` or
+            ``GeminiBatchResource``.
         prompt_template: As ``"Summarise: {text}"``; without it and ``build_prompt`` the rows'
             column ``prompt`` is sent (and ``system_prompt``, where there is such a column).
         build_prompt: Makes the prompt of an item.
         system_prompt: Instructions for every row.
         schema_name: The output schema's name at the provider; default: the model's.
         params: Further fields of each request's body, as ``{"temperature": 0}``.
-        max_output_tokens: Upper bound of an answer.
+        max_output_tokens: Upper bound of an answer; Anthropic wants one.
+        endpoint: As ``chat`` or ``embeddings``; default: the provider's usual one.
+        dimensions: Length of embedding vectors; default: the model's own, where known.
         keep: Columns of the rows that the stored table keeps, with their types.
         id_column: The column that holds unique ids; default: the row number.
         chunks: How large one provider batch may become.
         retries: How often a row is sent again.
         artifacts: What is kept of what was sent and received.
         on_unresolved: What becomes of a batch whose existence cannot be settled.
+        on_lost: What becomes of rows whose answers the provider has lost: ``fail``, or ``resend``,
+            which pays for them again.
         max_failure_rate: Share of failed rows up to which a partition still materialises; one
             with rows but without a single answer never does.
         cancel_on_termination: Whether cancelling the backfill, or terminating its hold or the
@@ -117,7 +131,7 @@ def batch_asset(
         metadata: See ``dagster.asset``.
         tags: See ``dagster.asset``.
         owners: See ``dagster.asset``.
-        kinds: Default: ``llm`` and ``openai``.
+        kinds: Default: ``llm`` and the provider's name.
         io_manager_key: See ``dagster.asset``.
         automation_condition: See ``dagster.asset``.
         freshness_policy: See ``dagster.asset``.
@@ -145,12 +159,15 @@ def batch_asset(
             schema_name=schema_name,
             params=dict(params or {}),
             max_output_tokens=max_output_tokens,
+            endpoint=endpoint,
+            dimensions=dimensions,
             keep=dict(keep or {}),
             id_column=id_column,
             chunks=chunks or ChunkPolicy(),
             retries=retries or RetryPolicy(),
             artifacts=artifacts or ArtifactPolicy(),
             on_unresolved=on_unresolved,
+            on_lost=on_lost,
             max_failure_rate=max_failure_rate,
             cancel_on_termination=cancel_on_termination,
             wait=wait,
@@ -168,7 +185,7 @@ def batch_asset(
             metadata=metadata,
             tags=tags,
             owners=owners,
-            kinds=kinds if kinds is not None else _KINDS,
+            kinds=kinds if kinds is not None else {"llm", *({provider} & _DIALECTS.keys())},
             io_manager_key=io_manager_key,
             automation_condition=automation_condition,
             freshness_policy=freshness_policy,
@@ -188,10 +205,17 @@ def _check(declaration: BatchAssetDeclaration) -> None:
         if declaration.build_prompt is not None:
             raise ConfigurationError("give build_prompt or prompt_template, not both")
         PromptTemplate(declaration.prompt_template)
-    if declaration.output is not None:
-        compile_schema(declaration.output, Dialect.OPENAI, name=declaration.schema_name)
+    dialect = _DIALECTS.get(declaration.provider)
+    if declaration.output is not None and dialect is not None:
+        compile_schema(declaration.output, dialect, name=declaration.schema_name)
     keep = {name: arrow_type(dtype) for name, dtype in declaration.keep.items()}
-    build_result_schema(ResultDeclaration(keep=keep, output=declaration.output))
+    build_result_schema(
+        ResultDeclaration(
+            keep=keep,
+            output=declaration.output,
+            embedding_dimensions=declaration.dimensions,
+        )
+    )
 
 
 def _asset_key(

@@ -9,7 +9,7 @@ from dagster import DagsterRun
 from batchor_core import BatchRunner, ConfigurationError
 from batchor_core.integration import BatchProvider, ProviderConfig
 from batchor_core.integration import connect as connect_to
-from batchor_dagster.resources import BatchorResource, OpenAIBatchResource
+from batchor_dagster.resources import BatchorResource, ProviderBatchResource
 
 BATCHOR_RESOURCE = "batchor"
 """Resource key of the ``BatchorResource``."""
@@ -47,17 +47,17 @@ def batchor_resource(resources: Any) -> BatchorResource:
     return found
 
 
-def provider_resource(resources: Any, key: str) -> OpenAIBatchResource:
+def provider_resource(resources: Any, key: str) -> ProviderBatchResource:
     """Return a provider's resource.
 
     Raises:
         ConfigurationError: There is none under this key.
     """
     found = getattr(resources, key, None)
-    if not isinstance(found, OpenAIBatchResource):
+    if not isinstance(found, ProviderBatchResource):
         raise ConfigurationError(
-            f"resource {key!r} is {type(found).__name__}: give an OpenAIBatchResource under this "
-            "key"
+            f"resource {key!r} is {type(found).__name__}: give an OpenAIBatchResource, "
+            "AnthropicBatchResource or GeminiBatchResource under this key"
         )
     return found
 

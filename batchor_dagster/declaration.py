@@ -12,11 +12,10 @@ from batchor_core import (
     BatchJob,
     ChunkPolicy,
     ConfigurationError,
-    OpenAIProviderConfig,
     RetryPolicy,
     TimingPolicy,
 )
-from batchor_core.integration import Items, PromptBuilder
+from batchor_core.integration import Items, PromptBuilder, ProviderConfig
 
 _DECLARATION = "batchor_declaration"
 """Attribute of a step's function. An asset's metadata would not do: Dagster will refuse values
@@ -31,6 +30,8 @@ class BatchAssetDeclaration:
         key: The asset.
         provider: Resource key of the provider's resource.
         model: As ``gpt-4.1-mini``.
+        endpoint: As ``chat`` or ``embeddings``; None for the provider's usual one.
+        dimensions: Length of embedding vectors; None for texts, or where the model tells.
         output: The output model; None for text.
         max_failure_rate: Share of failed rows (0 to 1) up to which a partition materialises.
         cancel_on_termination: Whether a terminated backfill, hold or request cancels the provider
@@ -50,12 +51,15 @@ class BatchAssetDeclaration:
     schema_name: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     max_output_tokens: int | None = None
+    endpoint: str | None = None
+    dimensions: int | None = None
     keep: Mapping[str, Any] = field(default_factory=dict)
     id_column: str | None = None
     chunks: ChunkPolicy = field(default_factory=ChunkPolicy)
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     artifacts: ArtifactPolicy = field(default_factory=ArtifactPolicy)
     on_unresolved: Literal["wait", "resubmit", "fail"] = "wait"
+    on_lost: Literal["fail", "resend"] = "fail"
     max_failure_rate: float = 1.0
     cancel_on_termination: bool = True
     wait: bool = False
@@ -74,9 +78,7 @@ class BatchAssetDeclaration:
         """The asset key as text, ``a/b``; stored in tags and identities."""
         return self.key.to_user_string()
 
-    def job(
-        self, items: Items, provider_config: OpenAIProviderConfig, timing: TimingPolicy
-    ) -> BatchJob:
+    def job(self, items: Items, provider_config: ProviderConfig, timing: TimingPolicy) -> BatchJob:
         """Return the core's recipe for some rows."""
         return BatchJob(
             items=items,
@@ -92,6 +94,7 @@ class BatchAssetDeclaration:
             retry_policy=self.retries,
             artifact_policy=self.artifacts,
             on_unresolved=self.on_unresolved,
+            on_lost=self.on_lost,
             timing=timing,
         )
 

@@ -2,13 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 from pydantic import Field, SecretStr
 
-from batchor_core import BatchRunner, OpenAIEnqueueLimitConfig, OpenAIProviderConfig, TimingPolicy
-from batchor_core.integration import ProviderFactory
+from batchor_core import (
+    AnthropicProviderConfig,
+    BatchRunner,
+    ConfigurationError,
+    EnqueueLimitConfig,
+    GeminiProviderConfig,
+    OpenAIProviderConfig,
+    TimingPolicy,
+)
+from batchor_core.integration import ProviderConfig, ProviderFactory
 from batchor_dagster.hold import HoldKind
 
 
@@ -65,51 +74,153 @@ class BatchorResource(dg.ConfigurableResource[Any]):
             yield runner
 
 
-class OpenAIBatchResource(dg.ConfigurableResource[Any]):
-    """An account of OpenAI, or of any host that speaks its protocol.
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """What a batch asset declares about its model; an account makes a provider config of it.
 
     Attributes:
-        api_key: Usually ``EnvVar("OPENAI_API_KEY")``; without it the SDK reads that variable.
-        base_url: Another host; without it the SDK reads ``OPENAI_BASE_URL``.
+        credentials: The account's resource key; stored, so that other processes find it again.
+        model: As the provider spells it.
+        endpoint: As ``chat`` or ``embeddings``; None for the provider's usual one.
+        params: Further fields of each request's body.
+        max_output_tokens: Upper bound of an answer.
+        dimensions: Length of embedding vectors.
+    """
+
+    credentials: str
+    model: str
+    endpoint: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    max_output_tokens: int | None = None
+    dimensions: int | None = None
+
+
+class ProviderBatchResource(dg.ConfigurableResource[Any]):
+    """An account of a provider; use one of its subclasses.
+
+    Attributes:
+        api_key: Usually an ``EnvVar``; without it the SDK reads its own variable.
+        base_url: Another host; without it the SDK reads its own variable.
         enqueued_tokens: The account's limit of enqueued input tokens per model, where known.
         enqueued_requests: The account's limit of enqueued requests per model, where known.
     """
 
-    api_key: str | None = Field(default=None, description="Default: $OPENAI_API_KEY.")
-    base_url: str | None = Field(default=None, description="Default: $OPENAI_BASE_URL.")
-    organization: str | None = Field(default=None, description="Default: $OPENAI_ORG_ID.")
-    project: str | None = Field(default=None, description="Default: $OPENAI_PROJECT_ID.")
+    api_key: str | None = Field(default=None, description="Default: the SDK's own variable.")
+    base_url: str | None = Field(default=None, description="Default: the SDK's own variable.")
     enqueued_tokens: int | None = Field(default=None, gt=0, description="Queue limit, in tokens.")
     enqueued_requests: int | None = Field(default=None, gt=0, description="In requests.")
 
-    def provider_config(
-        self, *, credentials: str, model: str, params: dict[str, Any], max_output_tokens: int | None
-    ) -> OpenAIProviderConfig:
+    def provider_config(self, wanted: ModelRequest) -> ProviderConfig:
         """Return the core's config of a model on this account.
 
-        Args:
-            credentials: This resource's key; stored, so that other processes find it again.
-            model: As ``gpt-4.1-mini``.
-            params: Further fields of each request's body.
-            max_output_tokens: Upper bound of an answer.
+        Raises:
+            ConfigurationError: This provider cannot do what is wanted.
         """
-        return OpenAIProviderConfig(
-            model=model,
-            base_url=self.base_url,
-            organization=self.organization,
-            project=self.project,
-            params=params,
-            max_output_tokens=max_output_tokens,
-            enqueue_limit=OpenAIEnqueueLimitConfig(
-                max_tokens=self.enqueued_tokens, max_requests=self.enqueued_requests
-            ),
-            credentials=credentials,
-            api_key=self._secret(),
-        )
+        raise NotImplementedError
 
-    def with_key(self, config: OpenAIProviderConfig) -> OpenAIProviderConfig:
+    def with_key(self, config: ProviderConfig) -> ProviderConfig:
         """Return a stored config with this account's key put back."""
         return config.model_copy(update={"api_key": self._secret()})
 
+    def _account(self, wanted: ModelRequest) -> dict[str, Any]:
+        """Return the fields that all providers' configs have."""
+        fields = {
+            "model": wanted.model,
+            "base_url": self.base_url,
+            "enqueue_limit": EnqueueLimitConfig(
+                max_tokens=self.enqueued_tokens, max_requests=self.enqueued_requests
+            ),
+            "credentials": wanted.credentials,
+            "api_key": self._secret(),
+        }
+        return fields | ({"endpoint": wanted.endpoint} if wanted.endpoint else {})
+
     def _secret(self) -> SecretStr | None:
         return SecretStr(self.api_key) if self.api_key else None
+
+
+class OpenAIBatchResource(ProviderBatchResource):
+    """An account of OpenAI, or of any host that speaks its protocol.
+
+    Attributes:
+        organization: Default: ``$OPENAI_ORG_ID``.
+        project: Default: ``$OPENAI_PROJECT_ID``.
+        api_version: Azure's ``api-version``, for resources that are not on its ``/openai/v1``.
+    """
+
+    organization: str | None = Field(default=None, description="Default: $OPENAI_ORG_ID.")
+    project: str | None = Field(default=None, description="Default: $OPENAI_PROJECT_ID.")
+    api_version: str | None = Field(default=None, description="Azure's api-version.")
+
+    def provider_config(self, wanted: ModelRequest) -> ProviderConfig:
+        """See ``ProviderBatchResource.provider_config``."""
+        return OpenAIProviderConfig(
+            **self._account(wanted),
+            organization=self.organization,
+            project=self.project,
+            api_version=self.api_version,
+            params=wanted.params,
+            max_output_tokens=wanted.max_output_tokens,
+            dimensions=wanted.dimensions,
+        )
+
+
+class AnthropicBatchResource(ProviderBatchResource):
+    """An account of Anthropic.
+
+    Attributes:
+        api_version: The ``anthropic-version`` header; ``2023-06-01`` takes ``temperature``.
+        prompt_cache: How long system prompts stay cached: ``5m`` or ``1h``.
+        workspace: The ``anthropic-workspace-id`` header.
+    """
+
+    api_version: str | None = Field(default=None, description="The anthropic-version header.")
+    prompt_cache: str | None = Field(default=None, description="5m or 1h.")
+    workspace: str | None = Field(default=None, description="The anthropic-workspace-id header.")
+
+    def provider_config(self, wanted: ModelRequest) -> ProviderConfig:
+        """See ``ProviderBatchResource.provider_config``."""
+        if wanted.max_output_tokens is None:
+            raise ConfigurationError(
+                f"model {wanted.model!r}: Anthropic wants an upper bound of its answers: give "
+                "max_output_tokens"
+            )
+        if wanted.dimensions is not None:
+            raise ConfigurationError("dimensions: Anthropic makes no embeddings")
+        return AnthropicProviderConfig(
+            **self._account(wanted),
+            api_version=self.api_version,
+            prompt_cache=self.prompt_cache,  # type: ignore[arg-type]  # checked there
+            workspace=self.workspace,
+            message_params=wanted.params,
+            max_tokens=wanted.max_output_tokens,
+        )
+
+
+class GeminiBatchResource(ProviderBatchResource):
+    """An account of Gemini, on the Developer API or on Vertex AI.
+
+    Attributes:
+        backend: ``developer``, ``vertex`` or ``auto`` (``$GOOGLE_GENAI_USE_VERTEXAI``).
+        cloud_project: Vertex: default ``$GOOGLE_CLOUD_PROJECT``.
+        location: Vertex: default ``$GOOGLE_CLOUD_LOCATION``.
+        gcs_uri: Vertex: where requests and answers are staged, as ``gs://bucket/folder``.
+    """
+
+    backend: str = Field(default="auto", description="developer, vertex or auto.")
+    cloud_project: str | None = Field(default=None, description="Default: $GOOGLE_CLOUD_PROJECT.")
+    location: str | None = Field(default=None, description="Default: $GOOGLE_CLOUD_LOCATION.")
+    gcs_uri: str | None = Field(default=None, description="Where Vertex AI's files are staged.")
+
+    def provider_config(self, wanted: ModelRequest) -> ProviderConfig:
+        """See ``ProviderBatchResource.provider_config``."""
+        return GeminiProviderConfig(
+            **self._account(wanted),
+            backend=self.backend,  # type: ignore[arg-type]  # checked there
+            project=self.cloud_project,
+            location=self.location,
+            gcs_uri=self.gcs_uri,
+            generation_config=wanted.params,
+            max_output_tokens=wanted.max_output_tokens,
+            dimensions=wanted.dimensions,
+        )

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import dagster as dg
 
-from batchor_core import BatchorError, BatchRunner, ConfigurationError, OpenAIProviderConfig
-from batchor_core.integration import Identity, Items
+from batchor_core import BatchorError, BatchRunner, ConfigurationError
+from batchor_core.integration import Identity, Items, ProviderConfig
 from batchor_dagster.connections import batchor_resource, location_of, provider_resource
 from batchor_dagster.declaration import BatchAssetDeclaration
-from batchor_dagster.resources import BatchorResource
+from batchor_dagster.resources import BatchorResource, ModelRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,18 @@ class Step:
         graph = self.context.job_def.asset_layer.asset_graph
         return frozenset(k for k in self.waiting_keys if graph.get(k).partitions_def is None)
 
-    def provider_config(self) -> OpenAIProviderConfig:
+    def provider_config(self) -> ProviderConfig:
         """Return the core's provider config of the declared model."""
         account = provider_resource(self.context.resources, self.declaration.provider)
         return account.provider_config(
-            credentials=self.declaration.provider,
-            model=self.declaration.model,
-            params=dict(self.declaration.params),
-            max_output_tokens=self.declaration.max_output_tokens,
+            ModelRequest(
+                credentials=self.declaration.provider,
+                model=self.declaration.model,
+                endpoint=self.declaration.endpoint,
+                params=dict(self.declaration.params),
+                max_output_tokens=self.declaration.max_output_tokens,
+                dimensions=self.declaration.dimensions,
+            )
         )
 
 

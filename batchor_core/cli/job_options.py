@@ -1,6 +1,5 @@
 """The job that a command line describes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +8,10 @@ import click
 
 from batchor_core.cli.options import Option, gathered
 from batchor_core.errors import SourceError
-from batchor_core.job import load_model
-from batchor_core.model.items import BatchItem
+from batchor_core.job import PromptBuilder, load_model
+from batchor_core.model.items import BatchItem, File, Image, Part, PromptParts
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 from batchor_core.planning.templates import PromptTemplate
-from batchor_core.providers.openai.config import OpenAIEnqueueLimitConfig, OpenAIProviderConfig
 from batchor_core.sources.files import open_source
 from batchor_core.sources.parquet import ParquetItemSource
 from batchor_core.sources.protocol import ItemSource
@@ -65,6 +63,8 @@ class Prompts:
     prompt_field: str | None
     prompt_template: str | None
     system: str | None
+    image_field: str | None
+    file_field: str | None
 
     def __post_init__(self) -> None:
         if (self.prompt_field is None) == (self.prompt_template is None):
@@ -76,42 +76,31 @@ class Prompts:
         Raises:
             MissingColumnError: The prompt's column is not in the input.
         """
+        for name in filter(None, (self.prompt_field, self.image_field, self.file_field)):
+            check_column(name, source.columns or (), source.label)
         if self.prompt_field is None:
-            return {"prompt_template": self.prompt_template, "system_prompt": self.system}
-        check_column(self.prompt_field, source.columns or (), source.label)
-        return {**_prompt_of_column(self.prompt_field), "system_prompt": self.system}
+            prompt: dict[str, Any] = {"prompt_template": self.prompt_template}
+        else:
+            prompt = _prompt_of_column(self.prompt_field)
+        if self.image_field or self.file_field:
+            prompt = {"build_prompt": self._with_media(prompt)}
+        return {**prompt, "system_prompt": self.system}
 
+    def _with_media(self, prompt: Mapping[str, Any]) -> PromptBuilder:
+        """Return what puts a row's picture and document before its text."""
+        template = PromptTemplate(prompt.get("prompt_template") or "")
+        own = prompt.get("build_prompt")
 
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """Which model is asked, and how."""
+        def build_prompt(item: BatchItem) -> PromptParts:
+            parts: list[Part] = []
+            if self.image_field and (image := item.payload[self.image_field]):
+                parts.append(Image(path=image) if _is_path(image) else Image(url=image))
+            if self.file_field and (file := item.payload[self.file_field]):
+                parts.append(File(path=file) if _is_path(file) else File(url=file))
+            text = template.render(item.payload) if own is None else own(item)
+            return PromptParts(prompt=[*parts, text])
 
-    model: str
-    provider: str
-    endpoint: str
-    base_url: str | None
-    params: Mapping[str, Any]
-    enqueued_token_limit: int | None
-
-    def config(self) -> OpenAIProviderConfig:
-        """Return the provider's configuration.
-
-        Raises:
-            ConfigurationError: A value in it cannot work.
-        """
-        params = dict(self.params)
-        return OpenAIProviderConfig.model_validate(
-            {
-                "provider": self.provider,
-                "model": self.model,
-                "endpoint": self.endpoint,
-                "base_url": self.base_url,
-                # A field of the body like any other, to whoever writes --params.
-                "max_output_tokens": params.pop("max_output_tokens", None),
-                "params": params,
-                "enqueue_limit": OpenAIEnqueueLimitConfig(max_tokens=self.enqueued_token_limit),
-            }
-        )
+        return build_prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +127,9 @@ class Output:
         }
 
 
-def _json_object(_: click.Context, __: click.Parameter, value: str) -> Mapping[str, Any]:
-    try:
-        decoded = json.loads(value)
-    except json.JSONDecodeError as error:
-        raise click.BadParameter(f"not JSON: {error}.") from error
-    if not isinstance(decoded, dict):
-        raise click.BadParameter(f"{value} is no JSON object, as '{{\"temperature\": 0}}' is.")
-    return decoded
+def _is_path(address: str) -> bool:
+    """Whether a picture or document is read here; the provider fetches what has a web address."""
+    return not address.startswith(("http://", "https://", "data:"))
 
 
 def _prompt_of_column(name: str) -> dict[str, Any]:
@@ -194,44 +178,12 @@ prompt_options = gathered(
         help="The prompt, where {COL} stands for the row's value.",
     ),
     click.option("--system", metavar="TEXT", help="Instructions that precede every prompt."),
-)
-
-model_options = gathered(
-    Model,
-    "model",
-    click.option("--model", required=True, metavar="M", help="As gpt-4.1-mini."),
     click.option(
-        "--provider",
-        type=click.Choice(["openai"]),
-        default="openai",
-        show_default=True,
-        help="Whose batch API.",
+        "--image-field",
+        metavar="COL",
+        help="Column of pictures that go before the prompts: paths, or URLs.",
     ),
-    click.option(
-        "--endpoint",
-        type=click.Choice(["responses"]),
-        default="responses",
-        show_default=True,
-        help="Which of its endpoints.",
-    ),
-    click.option(
-        "--base-url",
-        metavar="URL",
-        help="Another host of the same protocol.  [default: $OPENAI_BASE_URL, else OpenAI]",
-    ),
-    click.option(
-        "--params",
-        callback=_json_object,
-        default="{}",
-        metavar="JSON",
-        help="Further fields of each request, as '{\"temperature\": 0}'.",
-    ),
-    click.option(
-        "--enqueued-token-limit",
-        type=_COUNT,
-        metavar="N",
-        help="Input tokens that the account may have enqueued at once for this model.",
-    ),
+    click.option("--file-field", metavar="COL", help="The same for documents, as PDF files."),
 )
 
 output_options = gathered(

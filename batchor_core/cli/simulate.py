@@ -31,24 +31,26 @@ _behaviour = gathered(
     click.option(
         "--max-requests-per-batch",
         type=_COUNT,
-        default=_DEFAULTS.max_requests_per_batch,
-        show_default=True,
         metavar="N",
-        help="Batches with more requests fail.",
+        help="Batches with more requests fail.  [default: the provider's own limit]",
     ),
     click.option(
         "--max-file-bytes",
         type=_COUNT,
-        default=_DEFAULTS.max_file_bytes,
-        show_default=True,
         metavar="N",
-        help="Larger files are refused.",
+        help="Larger files or calls are refused.  [default: the provider's own limit]",
     ),
     click.option(
         "--enqueued-token-limit",
         type=_COUNT,
         metavar="N",
         help="Input tokens of one model in progress at a time; batches above fail.",
+    ),
+    click.option(
+        "--enqueued-request-limit",
+        type=_COUNT,
+        metavar="N",
+        help="Requests in progress at a time, where the provider counts them (Anthropic).",
     ),
     click.option(
         "--seed",

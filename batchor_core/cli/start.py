@@ -9,15 +9,14 @@ from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.job_options import (
     Input,
-    Model,
     Output,
     Prompts,
     input_options,
-    model_options,
     output_options,
     policy_options,
     prompt_options,
 )
+from batchor_core.cli.model_options import Model, model_options
 from batchor_core.cli.options import Place, json_option, place_options, timeout_option
 from batchor_core.cli.output import show_run
 from batchor_core.ids import new_run_id

@@ -52,7 +52,7 @@ def test_what_cannot_work_is_refused_before_anything_is_recorded(
         (["--prompt-template", "{text}"], "one of --prompt-field and --prompt-template"),
         (["--schema-name", "s"], "Give --structured-output-class"),
         (["--timeout", "3"], "Give --wait with --timeout"),
-        (["--provider", "acme"], "'acme' is not 'openai'"),
+        (["--provider", "acme"], "'acme' is not one of 'openai', 'anthropic', 'gemini'"),
         (["--max-attempts", "0"], "'--max-attempts'"),
         (["--dry-run"], "No such option '--dry-run'"),
     ],
