@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     )
     from batchor_core.job import BatchJob
     from batchor_core.model.items import BatchItem, File, Image, Message, PromptParts
-    from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
+    from batchor_core.model.policies import (
+        ArtifactPolicy,
+        ChunkPolicy,
+        RetryPolicy,
+        ReusePolicy,
+        TimingPolicy,
+    )
     from batchor_core.model.records import RunCounts, Usage
     from batchor_core.model.states import RunControlState, RunState
     from batchor_core.providers.anthropic import AnthropicProviderConfig
@@ -93,6 +99,7 @@ __all__ = [
     "PromptParts",
     "ProviderError",
     "RetryPolicy",
+    "ReusePolicy",
     "Run",
     "RunControlState",
     "RunCounts",
@@ -136,7 +143,13 @@ _EXPORTS = {
     ),
     "batchor_core.job": ("BatchJob",),
     "batchor_core.model.items": ("BatchItem", "File", "Image", "Message", "PromptParts"),
-    "batchor_core.model.policies": ("ArtifactPolicy", "ChunkPolicy", "RetryPolicy", "TimingPolicy"),
+    "batchor_core.model.policies": (
+        "ArtifactPolicy",
+        "ChunkPolicy",
+        "RetryPolicy",
+        "ReusePolicy",
+        "TimingPolicy",
+    ),
     "batchor_core.model.records": ("RunCounts", "Usage"),
     "batchor_core.model.states": ("RunControlState", "RunState"),
     "batchor_core.providers.anthropic": ("AnthropicProviderConfig",),

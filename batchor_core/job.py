@@ -13,7 +13,13 @@ from pydantic import BaseModel, ConfigDict
 
 from batchor_core.errors import ConfigurationError, ModelNotImportableError
 from batchor_core.model.items import BatchItem, PromptParts
-from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
+from batchor_core.model.policies import (
+    ArtifactPolicy,
+    ChunkPolicy,
+    RetryPolicy,
+    ReusePolicy,
+    TimingPolicy,
+)
 from batchor_core.planning.result_schema import arrow_type
 from batchor_core.planning.templates import PromptTemplate
 from batchor_core.providers.registry import ProviderConfig
@@ -47,6 +53,7 @@ class BatchJob:
         retry_policy: How often an item is sent again.
         timing: Leases, time-outs, polling.
         artifact_policy: What is kept of what was sent and received.
+        reuse: Whose earlier answers are taken in place of asking again.
         on_unresolved: What becomes of a batch whose existence cannot be settled.
         on_lost: What becomes of rows whose answers the provider has lost: ``fail``, or ``resend``,
             which pays for them again and uses up an attempt.
@@ -69,6 +76,7 @@ class BatchJob:
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     artifact_policy: ArtifactPolicy = field(default_factory=ArtifactPolicy)
+    reuse: ReusePolicy = field(default_factory=ReusePolicy)
     on_unresolved: OnUnresolved = "wait"
     on_lost: OnLost = "fail"
     on_change: OnChange = "refuse"
@@ -100,6 +108,7 @@ class StoredJob(BaseModel):
     retry_policy: RetryPolicy
     timing: TimingPolicy
     artifact_policy: ArtifactPolicy
+    reuse: ReusePolicy = ReusePolicy()
     on_unresolved: OnUnresolved
     on_lost: OnLost = "fail"
     assumed_output_tokens: int
@@ -117,6 +126,7 @@ class StoredJob(BaseModel):
             retry_policy=job.retry_policy,
             timing=job.timing,
             artifact_policy=job.artifact_policy,
+            reuse=job.reuse,
             on_unresolved=job.on_unresolved,
             on_lost=job.on_lost,
             assumed_output_tokens=job.assumed_output_tokens,

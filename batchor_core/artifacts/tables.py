@@ -41,8 +41,10 @@ OUTCOME_FIELDS = (
     pa.field("reasoning_tokens", pa.int64()),
     pa.field("cost_usd", pa.float64()),
     pa.field("request_id", pa.string()),
+    pa.field("reused", pa.bool_(), nullable=False),
 )
-"""``text``: the answer as the provider gave it, valid or not."""
+"""``text``: the answer as the provider gave it, valid or not. ``reused``: whether an earlier run's
+request was answered so; tokens and cost are then what it cost now: nothing."""
 
 ITEMS_SCHEMA = pa.schema(ITEM_FIELDS)
 

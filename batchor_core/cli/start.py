@@ -21,7 +21,7 @@ from batchor_core.cli.options import Place, json_option, place_options, timeout_
 from batchor_core.cli.output import show_run
 from batchor_core.ids import new_run_id
 from batchor_core.job import BatchJob, OnChange, OnLost, OnUnresolved
-from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
+from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy, TimingPolicy
 
 
 @click.command(
@@ -43,6 +43,12 @@ from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 @click.option("--wait", is_flag=True, help="Drive it until it is finished, with a progress bar.")
 @timeout_option
 @policy_options
+@click.option(
+    "--reuse/--no-reuse",
+    default=None,
+    help="Take the answers of earlier runs to the very same requests, or none at all.  "
+    "[default: those of a run that this one supersedes]",
+)
 @click.option(
     "--on-unresolved",
     type=click.Choice(["wait", "resubmit", "fail"]),
@@ -78,6 +84,7 @@ def start(
     chunk_policy: ChunkPolicy,
     retry_policy: RetryPolicy,
     timing: TimingPolicy,
+    reuse: bool | None,
     on_unresolved: OnUnresolved,
     on_lost: OnLost,
     on_change: OnChange,
@@ -102,6 +109,7 @@ def start(
         chunk_policy=chunk_policy,
         retry_policy=retry_policy,
         timing=timing,
+        reuse=_reuse_policy(reuse),
         on_unresolved=on_unresolved,
         on_lost=on_lost,
         on_change=on_change,
@@ -120,6 +128,12 @@ def start(
         if not run.is_finished and not wait:
             click.echo(f"Wait for it with: {wait_command(run_id, place)}", err=True)
     return ended
+
+
+def _reuse_policy(choice: bool | None) -> ReusePolicy:
+    if choice is None:
+        return ReusePolicy()
+    return ReusePolicy(source="namespace" if choice else "off")
 
 
 def _go_on(run_id: str, place: Place) -> str:

@@ -97,6 +97,27 @@ class OutcomeFile:
             output,
         )
 
+    def write_reused(self, rows: Sequence[OkRow], output: pa.Array | None) -> None:
+        """Append valid answers that an earlier run has paid for; their usage has to be zero."""
+        if not rows:
+            return
+        self._verdicts[Verdict.OK] += len(rows)
+        count = len(rows)
+        answers = [row.answer for row in rows]
+        self._write(
+            {
+                "row": [self._rows[row.item] for row in rows],
+                "verdict": [Verdict.OK.value] * count,
+                "attempts": [self._attempts[row.item] for row in rows],
+                "error_code": [None] * count,
+                "error_message": [None] * count,
+                "text": [answer.text for answer in answers],
+                "reused": [True] * count,
+            },
+            answers,
+            output,
+        )
+
     def write_faulty(self, rows: Sequence[FaultyRow]) -> None:
         """Judge items without a usable answer, and append them."""
         if not rows:
@@ -169,6 +190,7 @@ class OutcomeFile:
         usage = [columns[name] for name in _USAGE_COLUMNS]
         usage.append([answer.cache_write_tokens for answer in answers])
         self._tokens = [total + sum(each) for total, each in zip(self._tokens, usage, strict=True)]
+        columns.setdefault("reused", [False] * len(answers))
         inputs, cached, outputs, _, written = usage
         columns["cost_usd"] = list(map(self._cost, inputs, cached, outputs, written))
         for number, answer in enumerate(answers):

@@ -44,6 +44,18 @@ CRASH_POINTS: tuple[CrashPoint, ...] = (
         cost="nothing",
     ),
     CrashPoint(
+        name="reuse.written",
+        leaves="files with earlier answers that no record points at",
+        repairer="reuse looks at the chunk again",
+        cost="local storage",
+    ),
+    CrashPoint(
+        name="reuse.committed",
+        leaves="a chunk that was looked at, and others that were not",
+        repairer="reuse looks at the others",
+        cost="nothing",
+    ),
+    CrashPoint(
         name="submit.intended",
         leaves="an intent that allows no create call yet",
         repairer="recover voids it at once",

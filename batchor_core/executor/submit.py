@@ -10,6 +10,7 @@ from pathlib import Path
 from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.remote_files import remove_remote_files
+from batchor_core.executor.reuse import reuse
 from batchor_core.executor.split import split_or_abandon
 from batchor_core.ids import SubmissionKey, new_submission_id
 from batchor_core.model.faults import Fault, FaultKind
@@ -45,7 +46,7 @@ def submit(cycle: Cycle) -> bool:
     """
     if _is_blocked(cycle) or _must_not_create(cycle):
         return False
-    did = False
+    did = reuse(cycle)
     now = cycle.clock.now()
     for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
         if chunk.not_before is not None and chunk.not_before > now:

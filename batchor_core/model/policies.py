@@ -69,6 +69,25 @@ class TimingPolicy(Policy):
         return min(self.create_timeout_s or 60.0, self.lease_s / 3)
 
 
+class ReusePolicy(Policy):
+    """Whose answers to the very same requests are taken, at no cost, in place of asking again.
+
+    A request is the same if provider, host, endpoint and the whole body are. An earlier answer has
+    to satisfy today's output model.
+
+    Attributes:
+        source: ``predecessor``: those of the run that this one supersedes, and of ``run_ids``;
+            ``namespace``: also those of the namespace's newest runs of the same model;
+            ``off``: nobody's.
+        run_ids: Further runs, the first one first.
+        max_runs: How many runs of the namespace are looked through.
+    """
+
+    source: Literal["predecessor", "namespace", "off"] = "predecessor"
+    run_ids: tuple[str, ...] = ()
+    max_runs: PositiveInt = 50
+
+
 class ArtifactPolicy(Policy):
     """What is kept of what was sent and received.
 

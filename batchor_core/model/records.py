@@ -59,6 +59,7 @@ class RunRecord:
         checkpoint: Where to go on in the source; None before the first sealed chunk.
         total_items: Items sealed so far.
         predecessor: The run that this one supersedes: nothing is sent before that is terminal.
+        reuse_done: Whether earlier answers were looked for: nothing is sent before that.
     """
 
     run_id: str
@@ -79,6 +80,7 @@ class RunRecord:
     updated_at: datetime
     finished_at: datetime | None
     predecessor: str | None = None
+    reuse_done: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,8 @@ CHUNK_TRANSITIONS = _table(
         (_C.READY, _C.SUBMITTED, "a submission was intended for it"),
         (_C.SUBMITTED, _C.READY, "no batch was created, or it was refused for capacity"),
         (_C.SUBMITTED, _C.DONE, "its submission was collected"),
-        (_C.READY, _C.SPLIT, "it is too large; two children take its place"),
+        (_C.READY, _C.SPLIT, "it is too large, or partly answered before; children take its place"),
+        (_C.READY, _C.DONE, "an earlier run has answered every request of it"),
         (_C.READY, _C.ABANDONED, "it can or shall never be sent"),
     ]
 )

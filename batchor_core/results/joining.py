@@ -102,7 +102,7 @@ def _columns(items: pa.Table, found: pa.Table, unanswered: tuple[str, str]) -> d
         "batch_error_message": pc.if_else(no_outcome, message, found["error_message"]),
         "batch_output_text": pc.if_else(is_ok, no_text, found["text"]),
         "batch_finish_reason": found["finish_reason"],
-        "batch_reused": pa.repeat(pa.scalar(value=False), count),
+        "batch_reused": pc.fill_null(found["reused"], fill_value=False),
         "batch_model": found["model"],
         "batch_provider_batch_id": found[BATCH_ID],
         "batch_request_id": found["request_id"],

@@ -255,6 +255,29 @@ class Store(Protocol):
         """Replace a ready chunk by children that hold the same items."""
         ...
 
+    def reuse_answers(
+        self,
+        lease: Lease,
+        seq: int,
+        *,
+        answered: NewChunk,
+        rest: NewChunk | None,
+        submission: NewSubmission,
+        collected: Collected,
+    ) -> None:
+        """Replace a ready chunk by the part that earlier runs have answered, and the rest of it.
+
+        The part is ``done``, with a submission that was never sent and is ``collected``.
+
+        Raises:
+            RowConservationError: The parts do not hold the chunk's items.
+        """
+        ...
+
+    def finish_reuse(self, lease: Lease) -> RunRecord:
+        """Record that earlier answers were looked for, in every chunk."""
+        ...
+
     def abandon_chunks(self, lease: Lease, seqs: Iterable[int], code: str, message: str) -> None:
         """Give ready chunks up; their items fail with ``code`` when the run closes."""
         ...

@@ -95,6 +95,41 @@ class ChunkContract:
 class SubmissionContract:
     """What every store promises about submissions."""
 
+    def test_reused_answers_take_no_batch(self, store: Store, clock: ManualClock) -> None:
+        """Answered rows would be sent as well, or rows that are not answered be dropped."""
+        driver = RunDriver(store, clock)
+        chunk = driver.seal(5)
+        submission = new_submission("run_a", chunk, chunk_seq=1, reserved_requests=0)
+
+        def reuse(answered: int, rest: int) -> None:
+            store.reuse_answers(
+                driver.lease,
+                0,
+                answered=new_chunk(answered),
+                rest=new_chunk(rest) if rest else None,
+                submission=submission,
+                collected=outcomes(ok=answered, reused_count=answered),
+            )
+
+        with pytest.raises(RowConservationError, match="5 items became 4"):
+            reuse(2, 2)
+        assert store.get_chunk("run_a", 0).state is ChunkState.READY
+        reuse(2, 3)
+        states = [(c.seq, c.state, c.parent_seq) for c in store.list_chunks("run_a")]
+        assert states == [
+            (0, ChunkState.SPLIT, None),
+            (1, ChunkState.DONE, 0),
+            (2, ChunkState.READY, 0),
+        ]
+        found = store.get_submission(submission.submission_id)
+        assert (found.state, found.chunk_seq) == (SubmissionState.COLLECTED, 1)
+        assert (found.ok_count, found.reused_count) == (2, 2)
+        assert store.counts("run_a") == RunCounts(total=5, ok=2, reused=2, ready=3)
+        with pytest.raises(StaleTransitionError, match="wanted split"):
+            reuse(5, 0)
+        assert not store.get_run("run_a").reuse_done
+        assert store.finish_reuse(driver.lease).reuse_done
+
     def test_one_create_in_doubt_at_a_time(self, store: Store, clock: ManualClock) -> None:
         """Batches that carry no key of ours would be taken for one another."""
         drivers = [RunDriver(store, clock, f"run_{name}") for name in "abc"]

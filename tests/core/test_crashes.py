@@ -14,7 +14,7 @@ import pytest
 import batchor_core.executor
 from batchor_core import BatchRunner
 from batchor_core.executor.probes import PROBES
-from batchor_core.model.policies import ChunkPolicy, RetryPolicy
+from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy
 from tests.core.crash_child import KILLED, SURVIVED, drive, finish
 from tests.core.world import World, check_conserved, check_paid_once, job_for, open_world
 
@@ -29,6 +29,7 @@ class Scenario:
     faults: tuple[Mapping[str, Any], ...] = ()
     count: int = 6
     cancels: bool = False
+    answered: int = 0
     once: frozenset[str] = field(default_factory=frozenset)
 
     @property
@@ -37,7 +38,14 @@ class Scenario:
             "rows": self.count,
             "chunk_policy": ChunkPolicy(max_requests=3),
             "retry_policy": RetryPolicy(delay_s=1),
+            "reuse": ReusePolicy(run_ids=("earlier",) if self.answered else ()),
         }
+
+    def prepare(self, world: World) -> None:
+        """Let the faults be in force, and rows be answered by an earlier run."""
+        if self.answered:
+            world.run(self.answered, run_id="earlier")
+        world.sim.faults(*self.faults)
 
 
 SCENARIOS = {
@@ -83,6 +91,7 @@ SCENARIOS = {
         faults=({"kind": "http_error", "status": 413, "times": 2, "match": CREATE},),
     ),
     "cancelled": Scenario(probes=("cancel.asked",), cancels=True),
+    "answered before": Scenario(probes=("reuse.written", "reuse.committed"), answered=4),
 }
 CASES = [
     (name, probe, nth)
@@ -127,7 +136,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Any, Any]]
 
 def _run_child(world: World, name: str, probe: str, nth: int) -> int | None:
     scenario = SCENARIOS[name]
-    world.sim.faults(*scenario.faults)
+    scenario.prepare(world)
     child = FORKS.Process(
         target=drive,
         kwargs={
@@ -160,7 +169,7 @@ def test_killed_process(killed: dict[Any, Any], name: str, probe: str, nth: int)
 def test_exception_within_one_process(worlds: Any, name: str, probe: str, nth: int) -> None:
     """After an exception at a probe, the same runner could not go on with the run."""
     world, scenario = worlds(), SCENARIOS[name]
-    world.sim.faults(*scenario.faults)
+    scenario.prepare(world)
     trap = _Trap(probe, nth)
     runner = world.new_runner(probe=trap)
     job = job_for(world.sim.openai_base_url, **scenario.options)

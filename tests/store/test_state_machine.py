@@ -14,7 +14,13 @@ from batchor_core.model.states import ChunkState, RunState, SubmissionState
 from batchor_core.store.protocol import ScopeFull
 from batchor_core.store.sql import SQLiteStorage
 from batchor_core.testing.clock import ManualClock
-from batchor_core.testing.records import LEASE_S, RunDriver, new_chunk, outcomes
+from batchor_core.testing.records import (
+    LEASE_S,
+    RunDriver,
+    new_chunk,
+    new_submission,
+    outcomes,
+)
 
 CAP = 20
 SPLITS = st.integers(1, 7)
@@ -42,6 +48,8 @@ def counts_from_journal(events):
                 ok, failed, retry = (event.data[f"{n}_count"] for n in ("ok", "failed", "retry"))
                 counts.update(ok=ok, failed=failed, retrying=retry)
                 counts["in_flight"] -= ok + failed + retry
+            case "answers.reused":
+                counts.update(ready=-items, ok=items, reused=items)
             case "retries.packed":
                 counts["retrying"] -= items
     return RunCounts(**counts)
@@ -163,6 +171,31 @@ class RunMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.has_chunk(ChunkState.READY))
     @rule(data=st.data())
+    def reuse(self, data):
+        seq = self.pick(data, self.chunks, ChunkState.READY)
+        _, items, round_ = self.chunks[seq]
+        answered = data.draw(st.integers(1, items))
+        parts = [answered, items - answered] if answered < items else [items]
+        first = max(self.chunks) + 1
+        chunk = self.store.get_chunk("run_a", seq)
+        new = new_submission("run_a", chunk, chunk_seq=first, reserved_requests=0)
+        self.store.reuse_answers(
+            self.driver.lease,
+            seq,
+            answered=new_chunk(answered, round=round_),
+            rest=new_chunk(parts[1], round=round_) if len(parts) > 1 else None,
+            submission=new,
+            collected=outcomes(ok=answered, reused_count=answered),
+        )
+        self.chunks[seq][0] = ChunkState.SPLIT
+        self.chunks[first] = [ChunkState.DONE, answered, round_]
+        if len(parts) > 1:
+            self.chunks[first + 1] = [ChunkState.READY, parts[1], round_]
+        self.submissions[new.submission_id] = [SubmissionState.COLLECTED, first]
+        self.final.update(ok=answered, reused=answered)
+
+    @precondition(lambda self: self.has_chunk(ChunkState.READY))
+    @rule(data=st.data())
     def abandon(self, data):
         seq = self.pick(data, self.chunks, ChunkState.READY)
         self.store.abandon_chunks(self.driver.lease, [seq], "request_too_large", "m")
@@ -237,6 +270,7 @@ class RunMachine(RuleBasedStateMachine):
             retrying=sum(self.unpacked.values()),
             in_flight=items[ChunkState.SUBMITTED],
             ready=items[ChunkState.READY],
+            reused=self.final["reused"],
         )
 
 
@@ -247,7 +281,8 @@ class ClosedRunMachine(RunMachine):
         ok = self.final["ok"]
         self.driver.close(RunState.FAILED)
         counts = self.store.counts("run_a")
-        assert counts == RunCounts(total=self.total, ok=ok, failed=self.total - ok)
+        reused = self.final["reused"]
+        assert counts == RunCounts(total=self.total, ok=ok, failed=self.total - ok, reused=reused)
         super().teardown()
 
 

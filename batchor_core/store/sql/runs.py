@@ -105,6 +105,14 @@ class Runs(Aggregate):
             )
             return run
 
+    def finish_reuse(self, lease: Lease) -> RunRecord:
+        """See ``Store.finish_reuse``."""
+        with self._fenced(lease) as tx:
+            named = runs.c.run_id == lease.run_id
+            tx.execute(update(runs).where(named).values(reuse_done=True))
+            append_event(tx, lease.run_id, "run.reuse_done")
+            return load_run(tx, lease.run_id)
+
     def close_run(
         self,
         lease: Lease,
@@ -146,6 +154,7 @@ def _insert_run(tx: Transaction, run: NewRun) -> bool:
         "state": RunState.INGESTING,
         "control": RunControlState.RUN,
         "total_items": 0,
+        "reuse_done": False,
         "created_at": tx.now,
         "updated_at": tx.now,
     }

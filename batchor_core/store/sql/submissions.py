@@ -1,7 +1,7 @@
 """Submissions: from the intent to the committed outcomes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -311,6 +311,56 @@ class Submissions(Aggregate):
                 **counted,
             )
             return submission
+
+    def reuse_answers(
+        self,
+        lease: Lease,
+        seq: int,
+        *,
+        answered: NewChunk,
+        rest: NewChunk | None,
+        submission: NewSubmission,
+        collected: Collected,
+    ) -> None:
+        """See ``Store.reuse_answers``."""
+        parts = [answered] if rest is None else [answered, rest]
+        with self._fenced(lease) as tx:
+            parent = move_chunk(tx, lease.run_id, seq, ChunkState.SPLIT)
+            check_same_items(
+                f"run {lease.run_id!r}, reuse in chunk {seq}", parent.item_count, parts
+            )
+            append_event(
+                tx, lease.run_id, "chunk.split", chunk_seq=seq, item_count=parent.item_count
+            )
+            added = add_chunks(tx, lease.run_id, [replace(p, parent_seq=seq) for p in parts])
+            done = move_chunk(tx, lease.run_id, added[0].seq, ChunkState.DONE)
+            counted = _counted(collected)
+            values = {column.name: getattr(submission, column.name) for column in _NEW_COLUMNS}
+            tx.execute(
+                insert(submissions).values(
+                    values
+                    | _NOTHING_COUNTED
+                    | counted
+                    | {
+                        "chunk_seq": done.seq,
+                        "state": SubmissionState.COLLECTED,
+                        "fencing_token": lease.token,
+                        "intended_at": tx.now,
+                        "collected_at": tx.now,
+                        "outcomes": collected.outcomes,
+                        "retries_packed": False,
+                        "is_provisional": False,
+                    }
+                )
+            )
+            append_event(
+                tx,
+                lease.run_id,
+                "answers.reused",
+                submission_id=submission.submission_id,
+                chunk_seq=done.seq,
+                item_count=done.item_count,
+            )
 
     def pack_retries(
         self, lease: Lease, submission_ids: Sequence[str], chunks: Sequence[NewChunk]

@@ -66,6 +66,7 @@ runs = Table(
     Column("updated_at", Instant, nullable=False),
     Column("finished_at", Instant),
     Column("predecessor", Text),
+    Column("reuse_done", Boolean, nullable=False),
     Index(None, "namespace", "state", "ordinal"),  # list_runs
     Index(None, "predecessor"),  # successor_of
     sqlite_autoincrement=True,

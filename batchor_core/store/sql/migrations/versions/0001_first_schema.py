@@ -44,6 +44,7 @@ def _create_runs() -> None:
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("finished_at", sa.BigInteger()),
         sa.Column("predecessor", sa.Text()),
+        sa.Column("reuse_done", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("ordinal", name=op.f("pk_batchor_runs")),
         sa.UniqueConstraint("run_id", name=op.f("uq_batchor_runs_run_id")),
         sqlite_autoincrement=True,

@@ -1,0 +1,309 @@
+"""Answers that an earlier run has paid for: found by request key, copied, and never asked again.
+
+Runs once for a run, between the end of its source and its first batch. A chunk with answered
+items is replaced by two: the answered part, which is done, and the rest, which is sent.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import BaseModel
+
+from batchor_core.artifacts.tables import ITEMS_SCHEMA, OUTPUT
+from batchor_core.errors import ArtifactError, RunNotFoundError
+from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.lines import ItemLines
+from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
+from batchor_core.executor.seal import Position, open_chunk
+from batchor_core.ids import SubmissionKey, new_submission_id
+from batchor_core.model.records import ChunkRecord, Collected, NewChunk, NewSubmission
+from batchor_core.model.states import ChunkState, SubmissionState, Verdict
+from batchor_core.planning.schema_compiler import InvalidAnswer
+from batchor_core.providers.protocol import Answer
+
+logger = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE = 4096
+_ANSWER_COLUMNS = ("text", "finish_reason", "model", "request_id")
+
+
+def reuse(cycle: Cycle) -> bool:
+    """Give the run's items the answers that earlier runs have to the very same requests.
+
+    A crash leaves some chunks looked at: the next cycle looks at the others.
+
+    Returns:
+        Whether an answer was found.
+    """
+    if cycle.run.reuse_done:
+        return False
+    earlier = _earlier_runs(cycle)
+    if not earlier:
+        return False
+    did = False
+    for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
+        if chunk.round == 0 and chunk.parent_seq is None:
+            did |= _reuse_in(cycle, chunk, earlier)
+            cycle.keeper.keep()
+    cycle.run = cycle.store.finish_reuse(cycle.lease)
+    return did
+
+
+def _earlier_runs(cycle: Cycle) -> list[str]:
+    """Return the ids of the runs whose answers count, the newest first."""
+    run, policy = cycle.run, cycle.plan.job.reuse
+    if policy.source == "off":
+        return []
+    found = [*([run.predecessor] if run.predecessor else []), *policy.run_ids]
+    if policy.source == "namespace":
+        known = cycle.store.list_runs(namespace=run.namespace, limit=policy.max_runs)
+        found += [each.run_id for each in known if each.scope == run.scope]
+    return [run_id for run_id in dict.fromkeys(found) if run_id != run.run_id]
+
+
+def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str]) -> bool:
+    with cycle.artifacts.local(chunk.items) as path:
+        items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
+    answers = _answers_to(cycle, items["request_key"].combine_chunks(), earlier)
+    if answers is None:
+        return False
+    places = pc.index_in(items["request_key"].combine_chunks(), value_set=answers["key"])
+    found = _Found(
+        items=pc.indices_nonzero(pc.is_valid(places)).to_pylist(),
+        answers=answers.take(places.drop_null()),
+    )
+    submission_id = new_submission_id()
+    answered, totals = _write_outcomes(cycle, chunk, items, found, submission_id)
+    if not answered:
+        return False
+    mask = [False] * items.num_rows
+    for item in answered:
+        mask[item] = True
+    parts = _Parts(items=items, is_answered=pa.array(mask))
+    _commit(cycle, chunk, parts, submission_id, totals)
+    logger.info(
+        "run %s: %d of %d items of chunk %d were answered before",
+        cycle.run.run_id,
+        len(answered),
+        chunk.item_count,
+        chunk.seq,
+    )
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Earlier answers: for each item that has one, its index in the chunk, and the answer."""
+
+    items: list[int]
+    answers: pa.Table
+
+
+def _answers_to(cycle: Cycle, keys: pa.Array, earlier: Sequence[str]) -> pa.Table | None:
+    """Return earlier answers by request key, the newest first; None if there are none."""
+    found: list[pa.Table] = []
+    for run_id in earlier:
+        try:
+            found += _answers_of(cycle, keys, run_id)
+        except RunNotFoundError:
+            logger.warning("run %s: no run %r to reuse answers of", cycle.run.run_id, run_id)
+    if not found:
+        return None
+    table = pa.concat_tables(found)
+    return table.set_column(0, "key", table["key"].combine_chunks())
+
+
+def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str) -> Iterator[pa.Table]:
+    """Yield the answers of one run to requests with these keys."""
+    cycle.store.get_run(run_id)
+    chunks = {chunk.seq: chunk for chunk in cycle.store.list_chunks(run_id)}
+    collected = cycle.store.list_submissions(run_id, states=[SubmissionState.COLLECTED])
+    for submission in reversed(collected):
+        if not submission.ok_count or submission.outcomes is None:
+            continue
+        chunk = chunks[submission.chunk_seq]
+        try:
+            with cycle.artifacts.local(chunk.items) as path:
+                items = pq.read_table(path, columns=["row", "request_key"])
+            items = items.filter(pc.is_in(items["request_key"], value_set=keys))
+            if items.num_rows:
+                with cycle.artifacts.local(submission.outcomes) as path:
+                    yield _valid_answers(cycle, path, items)
+                cycle.keeper.keep()
+        except ArtifactError as exc:
+            logger.warning("run %s: answers of %r are gone: %s", cycle.run.run_id, run_id, exc)
+
+
+def _valid_answers(cycle: Cycle, path: object, items: pa.Table) -> pa.Table:
+    """Return the valid answers in an outcome file to some items, with their request keys."""
+    file = pq.ParquetFile(path)
+    columns = ["row", "verdict", *_ANSWER_COLUMNS]
+    if cycle.plan.dimensions is not None:
+        columns.append(OUTPUT)
+    table = file.read(columns=columns, use_threads=False)
+    file.close()
+    rows = items["row"].combine_chunks()
+    wanted = pc.and_(
+        pc.equal(table["verdict"], Verdict.OK.value), pc.is_in(table["row"], value_set=rows)
+    )
+    table = table.filter(wanted)
+    keys = items["request_key"].take(pc.index_in(table["row"].combine_chunks(), value_set=rows))
+    return table.drop_columns(["row", "verdict"]).add_column(0, "key", keys)
+
+
+def _write_outcomes(
+    cycle: Cycle, chunk: ChunkRecord, items: pa.Table, found: _Found, submission_id: str
+) -> tuple[list[int], OutcomeTotals | None]:
+    """Write the answers that are valid today; return whose they are, and the file's totals."""
+    path = cycle.layout.outcomes(submission_id, cycle.lease.token)
+    rows, attempts = items["row"].to_pylist(), items["attempts"].to_pylist()
+    answered: list[int] = []
+    with OutcomeFile(cycle, chunk, rows, attempts, path) as file:
+        for begin in range(0, len(found.items), _ROWS_AT_ONCE):
+            some = found.answers.slice(begin, _ROWS_AT_ONCE)
+            numbers = found.items[begin : begin + _ROWS_AT_ONCE]
+            kept, output = _checked(cycle, numbers, some)
+            file.write_reused(kept, output)
+            answered += [row.item for row in kept]
+            cycle.keeper.keep()
+        return answered, file.commit() if answered else None
+
+
+def _checked(
+    cycle: Cycle, numbers: Sequence[int], answers: pa.Table
+) -> tuple[list[OkRow], pa.Array | None]:
+    """Return the answers that the output model takes today, and what they are parsed into."""
+    plan = cycle.plan
+    rows = [
+        OkRow(item, Answer(custom_id="", **values))
+        for item, values in zip(numbers, answers.select(_ANSWER_COLUMNS).to_pylist(), strict=True)
+    ]
+    if plan.dimensions is not None:
+        output = answers[OUTPUT].combine_chunks()
+        fits = output.type == pa.struct(list(plan.output_schema or ()))
+        return (rows, output) if fits else ([], None)
+    if plan.validator is None or plan.columns is None:
+        return rows, None
+    valid: list[OkRow] = []
+    outputs: list[BaseModel] = []
+    for row in rows:
+        checked = plan.validator.check(row.answer.text or "")
+        if not isinstance(checked, InvalidAnswer):
+            valid.append(row)
+            outputs.append(checked)
+    if not valid:
+        return [], None
+    converted = plan.columns.convert(outputs)
+    struct = pa.StructArray.from_arrays(converted.columns, fields=list(plan.columns.schema))
+    if converted.invalid:
+        kept = [number not in converted.invalid for number in range(len(valid))]
+        struct = struct.filter(pa.array(kept))
+        valid = [row for row, is_kept in zip(valid, kept, strict=True) if is_kept]
+    return valid, struct
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """A chunk's items, and which of them are answered."""
+
+    items: pa.Table
+    is_answered: pa.Array
+
+
+def _commit(
+    cycle: Cycle,
+    chunk: ChunkRecord,
+    parts: _Parts,
+    submission_id: str,
+    totals: OutcomeTotals | None,
+) -> None:
+    """Replace the chunk by its answered part and the rest, in one transaction."""
+    assert totals is not None
+    next_seq = 1 + max(c.seq for c in cycle.store.list_chunks(cycle.run.run_id))
+    answered = _answered_part(cycle, chunk, parts.items.filter(parts.is_answered), next_seq)
+    rest_items = parts.items.filter(pc.invert(parts.is_answered))
+    rest = _rest(cycle, chunk, rest_items, next_seq + 1) if rest_items.num_rows else None
+    key = SubmissionKey(
+        run_id=cycle.run.run_id,
+        chunk_seq=next_seq,
+        chunk_token=chunk.token,
+        submission_id=submission_id,
+    )
+    submission = NewSubmission(
+        submission_id=submission_id,
+        run_id=cycle.run.run_id,
+        chunk_seq=next_seq,
+        key=str(key),
+        account=cycle.run.account,
+        scope=cycle.run.scope,
+        reserved_requests=0,
+        reserved_tokens=0,
+        reserved_cost_usd=0.0,
+    )
+    collected = Collected(
+        outcomes=totals.outcomes,
+        ok_count=totals.ok_count,
+        failed_count=0,
+        retry_count=0,
+        reused_count=totals.ok_count,
+        retry_at=None,
+        usage=totals.usage,
+        quarantined=0,
+    )
+    cycle.probe("reuse.written")
+    cycle.store.reuse_answers(
+        cycle.lease,
+        chunk.seq,
+        answered=answered,
+        rest=rest,
+        submission=submission,
+        collected=collected,
+    )
+    cycle.probe("reuse.committed")
+
+
+def _answered_part(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, seq: int) -> NewChunk:
+    """Write the items file of what is answered; its requests stay where they are."""
+    with cycle.artifacts.writer(cycle.layout.items(seq, cycle.lease.token)) as file:
+        pq.write_table(items.cast(ITEMS_SCHEMA), file, compression="zstd")
+        written = file.commit()
+    rows = pc.min_max(items["row"]).as_py()
+    return NewChunk(
+        token=chunk.token,
+        round=0,
+        parent_seq=chunk.seq,
+        item_count=items.num_rows,
+        first_row=rows["min"],
+        last_row=rows["max"],
+        items=written,
+        requests=chunk.requests,
+        input_tokens=0,
+        output_tokens=0,
+        cost_usd=0.0,
+        not_before=None,
+    )
+
+
+def _rest(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, seq: int) -> NewChunk:
+    """Write the chunk of what has to be sent, its lines cut out of the old one."""
+    position = Position(seq=seq, parent_seq=chunk.seq)
+    with (
+        cycle.artifacts.local(chunk.requests) as path,
+        ItemLines(path) as lines,
+        open_chunk(cycle, position) as writer,
+    ):
+        for item, line in lines.of(items):
+            writer.add_again(
+                item["row"],
+                item["item_id"],
+                item["request_key"],
+                line,
+                item["tokens"],
+                item["member"],
+                item["attempts"],
+            )
+        return writer.seal()
