@@ -24,6 +24,8 @@ def shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name, value in {
         "OPENAI_API_KEY": "sk-test",
+        "ANTHROPIC_API_KEY": "sk-ant-test",
+        "GOOGLE_API_KEY": "test-key",
         "NO_PROXY": "127.0.0.1",
         "HTTPS_PROXY": REFUSED,
         "BATCHOR_HOME": str(tmp_path / "home"),
@@ -35,6 +37,8 @@ def shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         sim = Simulator(SimulatorOptions(**{"batch_seconds": 0.2, **options})).__enter__()
         opened.append(sim)
         monkeypatch.setenv("OPENAI_BASE_URL", sim.openai_base_url)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", sim.anthropic_base_url)
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", sim.gemini_base_url)
         shell = Shell(tmp_path, sim)
         shell.write("in.csv", ROWS)
         shell.write("labels_of_test.py", MODULE)

@@ -85,9 +85,12 @@ class World:
         """How many provider batches were ever created."""
         return len(self.sim.state.ledger_report()["batches"])
 
-    def close(self) -> None:
+    def close_runners(self) -> None:
         for runner in self._runners:
             runner.close()
+
+    def close(self) -> None:
+        self.close_runners()
         self.sim.close()
 
 

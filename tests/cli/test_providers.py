@@ -1,0 +1,113 @@
+"""Every provider and endpoint from the command line, against the simulator, with the real SDKs."""
+
+import base64
+
+import polars as pl
+import pytest
+
+from tests.cli.commands import Shell
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PROVIDERS = {
+    "responses": ["--provider", "openai"],
+    "chat": ["--provider", "openai", "--endpoint", "chat"],
+    "anthropic": [
+        "--provider",
+        "anthropic",
+        "--model",
+        "claude-sonnet-4-5",
+        "--anthropic-max-tokens",
+        "200",
+    ],
+    "gemini file": [
+        "--provider",
+        "gemini",
+        "--model",
+        "gemini-2.5-flash",
+        "--gemini-input-mode",
+        "file",
+    ],
+    "gemini inline": [
+        "--provider",
+        "gemini",
+        "--model",
+        "gemini-2.5-flash",
+        "--gemini-input-mode",
+        "inline",
+    ],
+}
+every_provider = pytest.mark.parametrize("options", PROVIDERS.values(), ids=list(PROVIDERS))
+
+
+@every_provider
+def test_typed_answers(shell: Shell, options: list[str]) -> None:
+    """Only one provider could be used without writing Python."""
+    typed = ["--structured-output-class", "labels_of_test:Label"]
+    shell.ok(*shell.start("--run-id", "r", "--wait", *typed, *options))
+    shell.ok(*shell.on("results", "r", "--output", "out.parquet"))
+    table = pl.read_parquet(shell.folder / "out.parquet")
+    assert table["item_id"].to_list() == ["a", "b", "c"]
+    assert table["batch_status"].to_list() == ["ok"] * 3
+    assert set(table["topic"]) <= {"card", "cash"}
+
+
+@every_provider
+def test_a_picture(shell: Shell, options: list[str]) -> None:
+    """A table of pictures would need a program."""
+    (shell.folder / "dot.png").write_bytes(PNG)
+    shell.write("pictures.csv", "id,text,picture\na,What is it?,dot.png\nb,And without?,\n")
+    start = shell.start("--run-id", "r", "--wait", "--image-field", "picture", *options)
+    shell.ok(*start, "--input", "pictures.csv")
+    shell.ok(*shell.on("results", "r", "--output", "out.parquet"))
+    table = pl.read_parquet(shell.folder / "out.parquet")
+    assert table["batch_status"].to_list() == ["ok", "ok"]
+    tokens = table["batch_input_tokens"].to_list()
+    assert tokens[0] > tokens[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--provider", "openai", "--model", "text-embedding-3-small"],
+        ["--provider", "gemini", "--model", "gemini-embedding-001"],
+    ],
+)
+def test_embeddings(shell: Shell, options: list[str]) -> None:
+    """Vectors could not be had from the command line."""
+    more = ["--endpoint", "embeddings", "--dimensions", "8", "--prompt-template", "{text}"]
+    shell.ok("start", "--input", "in.csv", "--db-path", str(shell.db), "--run-id", "r", "--wait",
+             "--poll-interval", "0.1", *options, *more)  # fmt: skip
+    shell.ok(*shell.on("results", "r", "--output", "out.parquet"))
+    table = pl.read_parquet(shell.folder / "out.parquet")
+    assert table["embedding"].null_count() == 0
+    assert {len(vector) for vector in table["embedding"]} == {8}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--provider", "anthropic"], "--anthropic-max-tokens"),
+        (["--provider", "anthropic", "--endpoint", "embeddings"], "no --endpoint embeddings"),
+        (["--endpoint", "messages"], "no --endpoint messages"),
+        (["--gcs-uri", "gs://b"], "--gcs-uri is for --provider gemini"),
+        (["--anthropic-max-tokens", "9"], "is for --provider anthropic"),
+    ],
+)
+def test_options_of_another_provider_are_refused(
+    shell: Shell, options: list[str], says: str
+) -> None:
+    """An option would be dropped without a word."""
+    result = shell.ok(*shell.start(*options), exit_code=2)
+    assert says in result.stderr
+
+
+def test_a_missing_picture_is_named(shell: Shell) -> None:
+    """A row would be sent without its picture."""
+    shell.write("pictures.csv", "id,text,picture\na,What is it?,nowhere.png\n")
+    start = shell.start("--image-field", "picture", "--input", "pictures.csv")
+    result = shell.ok(*start, exit_code=1)
+    assert "nowhere.png" in result.stderr
+    assert "'a'" in result.stderr
+    assert shell.at_provider("batches") == []
