@@ -21,6 +21,7 @@ from batchor_core.model.policies import (
     TimingPolicy,
 )
 from batchor_core.planning.result_schema import arrow_type
+from batchor_core.planning.schema_models import model_of
 from batchor_core.planning.templates import PromptTemplate
 from batchor_core.providers.registry import ProviderConfig
 from batchor_core.sources.protocol import ItemSource
@@ -45,7 +46,8 @@ class BatchJob:
             or the column ``prompt`` is the prompt.
         prompt_template: As ``"Summarise: {text}"``; see ``planning.templates``.
         system_prompt: Instructions for every item; an item's own ``PromptParts`` wins.
-        structured_output: A Pydantic model that every answer has to satisfy; None for text.
+        structured_output: A Pydantic model, or a JSON Schema, that every answer has to satisfy;
+            None for text. Of a schema the answers' fields become columns as of a model's.
         schema_name: The schema's name at the provider; default: the model's.
         keep: Columns of the input that the result table keeps, with their types.
         id_column: The column that holds the item ids of a frame; default: the row number.
@@ -68,7 +70,7 @@ class BatchJob:
     build_prompt: PromptBuilder | None = None
     prompt_template: str | None = None
     system_prompt: str | None = None
-    structured_output: type[BaseModel] | None = None
+    structured_output: type[BaseModel] | Mapping[str, Any] | None = None
     schema_name: str | None = None
     keep: Mapping[str, Any] = field(default_factory=dict)
     id_column: str | None = None
@@ -88,12 +90,25 @@ class BatchJob:
         if self.prompt_template is not None:
             PromptTemplate(self.prompt_template)  # a malformed one shows at definition time
 
+    @property
+    def output_model(self) -> type[BaseModel] | None:
+        """The output model; of a JSON Schema, one that is made from it.
+
+        Raises:
+            SchemaNotSupportedError: The schema says something that no model can hold.
+        """
+        output = self.structured_output
+        if output is None or isinstance(output, type):
+            return output
+        return _model_of_schema(output, self.schema_name)
+
 
 class StoredJob(BaseModel):
     """The part of a job that any process needs to drive its run; JSON, without secrets.
 
     Attributes:
         output: Import path of the output model, ``package.module:Class``.
+        output_schema: The JSON Schema of the answers, where the user gave one in place of a model.
         kept_schema: The kept columns: an Arrow schema in its IPC form, as base64 text.
     """
 
@@ -102,6 +117,7 @@ class StoredJob(BaseModel):
     provider_config: ProviderConfig
     system_prompt: str | None
     output: str | None
+    output_schema: dict[str, Any] | None = None
     schema_name: str | None
     kept_schema: str
     chunk_policy: ChunkPolicy
@@ -116,10 +132,12 @@ class StoredJob(BaseModel):
     @classmethod
     def of(cls, job: BatchJob) -> "StoredJob":
         """Return what is stored of a job."""
+        output = job.structured_output
         return cls(
             provider_config=job.provider_config,
             system_prompt=job.system_prompt,
-            output=import_path(job.structured_output) if job.structured_output else None,
+            output=import_path(output) if isinstance(output, type) else None,
+            output_schema=dict(output) if isinstance(output, Mapping) else None,
             schema_name=job.schema_name,
             kept_schema=_encode_schema(kept_schema(job)),
             chunk_policy=job.chunk_policy,
@@ -132,6 +150,16 @@ class StoredJob(BaseModel):
             assumed_output_tokens=job.assumed_output_tokens,
         )
 
+    def load_output(self) -> type[BaseModel] | None:
+        """Return the output model, imported or made from its schema.
+
+        Raises:
+            ModelNotImportableError: There is no such class.
+        """
+        if self.output_schema is not None:
+            return _model_of_schema(self.output_schema, self.schema_name)
+        return None if self.output is None else load_model(self.output)
+
     def kept(self) -> pa.Schema:
         """Return the kept columns with their types."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.kept_schema)))
@@ -139,6 +167,11 @@ class StoredJob(BaseModel):
     def spec(self) -> dict[str, Any]:
         """Return the JSON that is stored."""
         return self.model_dump(mode="json")
+
+
+def _model_of_schema(schema: Mapping[str, Any], name: str | None) -> type[BaseModel]:
+    title = schema.get("title")
+    return model_of(schema, name or (title if isinstance(title, str) and title else "Answer"))
 
 
 def kept_schema(job: BatchJob) -> pa.Schema:

@@ -8,40 +8,40 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import BaseModel
 
+from batchor_core.artifacts.kinds import SENT_AND_RECEIVED, ArtifactKind
 from batchor_core.clock import Clock, SystemClock
-from batchor_core.errors import ConfigurationError, ModelNotImportableError
+from batchor_core.errors import ConfigurationError, ModelNotImportableError, PruneRefusedError
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
 from batchor_core.executor.plan import RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.reconcile import Reconciled, Reconciliation
 from batchor_core.executor.sweep import sweep
-from batchor_core.ids import new_run_id
+from batchor_core.ids import LONGEST_RUN_ID, new_run_id
 from batchor_core.job import (
     BatchJob,
     StoredJob,
     check_importable,
     declaration_of,
     encode_declaration,
-    load_model,
 )
 from batchor_core.model.records import NewRun, RunRecord
-from batchor_core.model.states import RunControlState, RunState
+from batchor_core.model.states import TERMINAL_RUN_STATES, RunControlState, RunState
+from batchor_core.observability import EventListener, Notifier
 from batchor_core.places import MEMORY, ArtifactPlace, StoragePlace, open_artifacts, open_store
 from batchor_core.providers.protocol import BatchProvider
 from batchor_core.providers.registry import ProviderConfig, ProviderFactory, connect
 from batchor_core.reattach import Reattachment, attachment_of
+from batchor_core.results.pruning import Pruned, prune_files
 from batchor_core.run import Run
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_NAMESPACE = "default"
-_LONGEST_RUN_ID = 200
-"""It is part of what the provider keeps with each batch, 512 characters in all (OpenAI)."""
 
 
 class BatchRunner:
@@ -57,6 +57,7 @@ class BatchRunner:
             themselves put them in here.
         clock: Time; tests pass a manual one.
         probe: Called at each point where a crash would leave something behind; for tests.
+        listeners: Told of each event that this runner's store commits; see ``observability``.
 
     Close it, or use it as a context manager, to give connections back.
     """
@@ -70,11 +71,13 @@ class BatchRunner:
         connect: ProviderFactory = connect,
         clock: Clock | None = None,
         probe: Probe = no_probe,
+        listeners: Iterable[EventListener] = (),
     ) -> None:
         self._clock = clock or SystemClock()
         self.in_memory = storage == MEMORY
         self._scratch = tempfile.TemporaryDirectory(prefix="batchor-") if self.in_memory else None
         self.store = open_store(storage, self._clock)
+        self.store.subscribe(Notifier(listeners))
         scratch = self._scratch.name if self._scratch else ""
         self.artifacts = open_artifacts(artifacts, storage, scratch)
         self.namespace = namespace
@@ -101,7 +104,7 @@ class BatchRunner:
             FingerprintMismatchError: A run of this id exists with other input or another job.
             ModelNotImportableError: Another process could not find the output model.
         """
-        if job.structured_output is not None and not self.in_memory:
+        if isinstance(job.structured_output, type) and not self.in_memory:
             check_importable(job.structured_output)
         run = self.open(job, run_id=run_id)
         with self.dropping_if_unusable(run, is_new=run_id is None):
@@ -131,12 +134,13 @@ class BatchRunner:
         Raises:
             FingerprintMismatchError: A run of this id exists with other input or another job.
         """
-        if run_id is not None and not 0 < len(run_id) <= _LONGEST_RUN_ID:
+        if run_id is not None and not 0 < len(run_id) <= LONGEST_RUN_ID:
             raise ConfigurationError(
-                f"a run id of {len(run_id)} characters: give 1 to {_LONGEST_RUN_ID}"
+                f"a run id of {len(run_id)} characters: give 1 to {LONGEST_RUN_ID}"
             )
         stored = StoredJob.of(job)
-        plan = bind(stored, job.structured_output, self._adapter)
+        output = job.output_model
+        plan = bind(stored, output, self._adapter)
         attachment = attachment_of(job)
         declaration = declaration_of(
             job, host=plan.provider.host, schema=plan.schema.schema if plan.schema else None
@@ -150,8 +154,8 @@ class BatchRunner:
             scope=plan.scope,
             declaration_digest=hashlib.blake2b(encoded, digest_size=16).hexdigest(),
         )
-        if job.structured_output is not None and stored.output is not None:
-            self._models[stored.output] = job.structured_output
+        if output is not None and stored.output is not None:
+            self._models[stored.output] = output
         if run_id is None:
             record = self.store.create_run(new)
         else:
@@ -234,6 +238,38 @@ class BatchRunner:
                 lease_s=stored.timing.lease_s,
                 is_dry=is_dry,
             ).run(since)
+
+    def prune_artifacts(
+        self,
+        older_than: timedelta,
+        kinds: Iterable[ArtifactKind | str] = SENT_AND_RECEIVED,
+        *,
+        is_dry: bool = False,
+    ) -> list[Pruned]:
+        """Remove files of all runs of the namespace that have been finished for so long.
+
+        A run whose files may not go is left as it is, with the reason.
+
+        Args:
+            older_than: Age since the run was finished.
+            kinds: Which files; default: what was sent and received.
+            is_dry: Only tell what would be removed.
+        """
+        named = [ArtifactKind(kind) for kind in kinds]
+        before = self._clock.now() - older_than
+        done: list[Pruned] = []
+        for run in self.list_runs(states=TERMINAL_RUN_STATES):
+            if run.finished_at is None or run.finished_at > before:
+                continue
+            try:
+                pruned = prune_files(self.store, self.artifacts, run.run_id, named, is_dry=is_dry)
+            except PruneRefusedError as exc:
+                pruned = Pruned(
+                    run_id=run.run_id, kinds=[], files=0, size_bytes=0, refused=str(exc)
+                )
+            if pruned.kinds or pruned.refused:
+                done.append(pruned)
+        return done
 
     def close(self) -> None:
         """Give back connections, and the scratch folder of an in-memory runner. Idempotent."""
@@ -341,18 +377,16 @@ class BatchRunner:
 
     def _rehydrate(self, record: RunRecord) -> RunPlan:
         stored = StoredJob.model_validate(record.spec)
-        output = None
-        if stored.output is not None:
-            output = self._models.get(stored.output) or _model_of(stored.output, record)
+        output = self._models.get(stored.output or "") or _output_of(stored, record)
         return bind(stored, output, self._adapter)
 
 
-def _model_of(path: str, record: RunRecord) -> type[BaseModel] | None:
+def _output_of(stored: StoredJob, record: RunRecord) -> type[BaseModel] | None:
     """Return a run's output model; a run under cancel ends without it, its answers as text."""
     try:
-        return load_model(path)
+        return stored.load_output()
     except ModelNotImportableError:
         if record.control is not RunControlState.CANCEL:
             raise
-        logger.warning("run %s: ends without its output model %s", record.run_id, path)
+        logger.warning("run %s: ends without its output model %s", record.run_id, stored.output)
         return None

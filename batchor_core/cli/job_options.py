@@ -1,13 +1,16 @@
 """The job that a command line describes."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 from batchor_core.cli.options import Option, gathered
-from batchor_core.errors import SourceError
+from batchor_core.errors import ConfigurationError, SourceError
 from batchor_core.job import PromptBuilder, load_model
 from batchor_core.model.items import BatchItem, File, Image, Part, PromptParts
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
@@ -108,23 +111,40 @@ class Output:
     """What an answer has to look like."""
 
     structured_output_class: str | None
+    output_schema: str | None
     schema_name: str | None
 
     def __post_init__(self) -> None:
-        if self.schema_name and not self.structured_output_class:
-            raise click.UsageError("Give --structured-output-class with --schema-name.")
+        if self.structured_output_class and self.output_schema:
+            raise click.UsageError("Give --structured-output-class or --output-schema, not both.")
+        if self.schema_name and not (self.structured_output_class or self.output_schema):
+            raise click.UsageError(
+                "Give --structured-output-class or --output-schema with --schema-name."
+            )
 
     def job_fields(self) -> dict[str, Any]:
         """Return what a ``BatchJob`` is told of it.
 
         Raises:
             ModelNotImportableError: There is no such class.
+            ConfigurationError: The schema's file cannot be read.
         """
-        path = self.structured_output_class
-        return {
-            "structured_output": None if path is None else load_model(path),
-            "schema_name": self.schema_name,
-        }
+        output: type[BaseModel] | Mapping[str, Any] | None = None
+        if self.structured_output_class is not None:
+            output = load_model(self.structured_output_class)
+        elif self.output_schema is not None:
+            output = _read_schema(Path(self.output_schema))
+        return {"structured_output": output, "schema_name": self.schema_name}
+
+
+def _read_schema(path: Path) -> Mapping[str, Any]:
+    try:
+        decoded = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the schema {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(decoded, dict):
+        raise ConfigurationError(f"{str(path)!r} holds no JSON Schema: an object is expected")
+    return decoded
 
 
 def _is_path(address: str) -> bool:
@@ -193,6 +213,11 @@ output_options = gathered(
         "--structured-output-class",
         metavar="PKG.MOD:CLASS",
         help="Pydantic model that every answer has to satisfy.",
+    ),
+    click.option(
+        "--output-schema",
+        metavar="FILE",
+        help="JSON Schema that every answer has to satisfy, in place of a model.",
     ),
     click.option("--schema-name", metavar="NAME", help="Its name at the provider."),
 )

@@ -111,3 +111,27 @@ def test_a_missing_picture_is_named(shell: Shell) -> None:
     assert "nowhere.png" in result.stderr
     assert "'a'" in result.stderr
     assert shell.at_provider("batches") == []
+
+
+def test_a_schema_in_a_file(shell: Shell) -> None:
+    """Whoever has a JSON Schema would have to write a Pydantic model."""
+    shell.write(
+        "topic.json",
+        '{"title": "Topic", "type": "object", "required": ["topic"], "additionalProperties": false,'
+        ' "properties": {"topic": {"enum": ["card", "cash"]}}}',
+    )
+    shell.ok(*shell.start("--run-id", "r", "--wait", "--output-schema", "topic.json"))
+    shell.ok(*shell.on("results", "r", "--output", "out.parquet"))
+    assert set(pl.read_parquet(shell.folder / "out.parquet")["topic"]) <= {"card", "cash"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("{", "cannot be read"), ("[1]", "no JSON Schema"), (None, "cannot be read")]
+)
+def test_a_schema_that_is_none(shell: Shell, text: str | None, says: str) -> None:
+    """The user would read a traceback about JSON."""
+    if text is not None:
+        shell.write("topic.json", text)
+    result = shell.ok(*shell.start("--output-schema", "topic.json"), exit_code=1)
+    assert says in result.stderr
+    assert "topic.json" in result.stderr
