@@ -11,6 +11,7 @@ import pytest
 from batchor_core import (
     AnthropicProviderConfig,
     BatchItem,
+    BatchRunner,
     File,
     GeminiProviderConfig,
     Image,
@@ -21,6 +22,7 @@ from batchor_core import (
 from batchor_core.errors import WaitTimeoutError
 from batchor_core.model.policies import ChunkPolicy
 from batchor_core.simulator import Simulator
+from tests.core.mortal import AtProbe, DiedError, MortalStore
 from tests.core.world import (
     Verdict,
     World,
@@ -206,6 +208,35 @@ def test_a_create_whose_answer_is_lost_is_not_repeated(world: World, config: Any
     assert world.batches() == 1
     assert [e["adopted"] for e in world.events("submission.activated")] == [True]
     check_conserved(run, 6)
+    check_paid_once(world)
+
+
+@every_provider
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "submit.intended",
+        "submit.uploaded",
+        "submit.create_allowed",
+        "submit.created",
+        "submit.activated",
+        "collect.written",
+        "collect.committed",
+    ],
+)
+def test_a_process_that_dies_is_taken_over(world: World, config: Any, probe: str) -> None:
+    """Another process would send again what the dead one had sent."""
+    options = {"provider_config": config(world.sim), "chunk_policy": ChunkPolicy(max_requests=4)}
+    trap = AtProbe()
+    store = MortalStore(world.runner.store)
+    mortal: Any = store
+    runner = BatchRunner(mortal, world.artifacts, clock=world.clock, probe=trap)
+    trap.arm((2, probe), store.die)  # the second chunk: the first one is on its way
+    with pytest.raises(DiedError):
+        runner.run_and_wait(world.job(12, **options), run_id="run-1")
+    run = world.run(12, **options)
+    assert run.status == "succeeded"
+    check_conserved(run, 12)
     check_paid_once(world)
 
 
