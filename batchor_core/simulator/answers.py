@@ -1,11 +1,11 @@
 """What the simulated model says to one request, before a protocol gives it a shape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b, shake_128
 from math import hypot
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,15 +19,24 @@ _EXCERPT_CHARS = 80
 _BYTES_PER_TOKEN = 4
 
 
+class Input(NamedTuple):
+    """One of the inputs that share a request: each counts and costs as if it came alone."""
+
+    digest: bytes
+    tokens: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Answer:
     """The verdict on one request; scripted faults change it before it is written.
 
     Attributes:
         text: What the model says; JSON if a schema was asked for.
+        inputs: What shares the request, in its order; empty for a request that is one question.
         vectors: Embeddings, in the order of the inputs.
         status: HTTP status of the line; 200 unless something was refused or failed.
-        error: The HTTP error object for a status other than 200.
+        error: The HTTP error object for a status other than 200; each protocol fills in a type
+            that is None.
         refused: The text is a refusal.
         truncated: The text was cut by the token limit.
         billed: Whether the provider charges for it.
@@ -40,6 +49,10 @@ class Answer:
             writes.
         also_as: Further custom_ids under which the same answer is written.
         misfiled: Written to the other of the two result files.
+        tool: The tool that is called with the text, JSON then, as its input; empty for none.
+        cache_prefix: What of the request is to be cached; empty for nothing.
+        cached_tokens: Input tokens read from a cache.
+        cache_write_tokens: Input tokens written to a cache.
     """
 
     custom_id: str
@@ -48,6 +61,7 @@ class Answer:
     model: str
     digest: bytes
     text: str = ""
+    inputs: Sequence[Input] = ()
     vectors: list[list[float]] | None = None
     base64: bool = False
     input_tokens: int = 0
@@ -66,6 +80,10 @@ class Answer:
     patches: tuple[tuple[bytes, bytes], ...] = ()
     also_as: tuple[str, ...] = ()
     misfiled: bool = False
+    tool: str = ""
+    cache_prefix: bytes = b""
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
 
     def fail(self, status: int, error: dict[str, Any] | None, fault: str) -> None:
         """Turn it into an HTTP error, which costs nothing."""
@@ -104,12 +122,13 @@ class AnswerWriter:
         draw = Draw(int.from_bytes(answer.digest[:8]) ^ self._seed, answer.prompt)
         answer.say(msgspec.json.encode(self._generator(schema_json)(draw)).decode())
 
-    def embed(self, answer: Answer, count: int, dimensions: int) -> None:
-        """Answer with `count` unit vectors."""
-        answer.vectors = [
-            _unit_vector(answer.digest + f"{self._seed}:{number}".encode(), dimensions)
-            for number in range(count)
-        ]
+    def embed(self, answer: Answer, texts: Sequence[bytes], dimensions: int) -> None:
+        """Answer with a unit vector for each text, which depends on it and the model alone.
+
+        Fewer dimensions give the beginning of the longer vector, brought to length 1 again.
+        """
+        key = f"{self._seed}:{answer.model}:".encode()
+        answer.vectors = [_unit_vector(key + text, dimensions) for text in texts]
 
 
 def _compile(schema_json: bytes) -> Generator:

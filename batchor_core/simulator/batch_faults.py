@@ -3,33 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from batchor_core.simulator.faults import FaultKind, FaultRule
+from batchor_core.simulator.batch_plan import RESULTS_GONE, RESULTS_MISSING, BatchPlan
+from batchor_core.simulator.faults import ALL_PROTOCOLS, OPENAI_ONLY, FaultKind, FaultRule
 
 Moment = Literal["create", "validate"]
-
-RESULTS_MISSING = "results_missing"
-"""The batch ends without result files although its requests were executed."""
-RESULTS_GONE = "results_gone"
-"""It names result files that do not exist any more."""
-
-
-class BatchPlan(Protocol):
-    """The part of a batch that faults may change; times are instants of the simulator's clock."""
-
-    created_at: float
-    visible_at: float
-    unseen_gets: int
-    errors: list[dict[str, Any]] | None
-    ends_at: float
-    spoilt: str
-    has_empty_files: bool
-    unready_gets: int
-    quota_held_s: float
-
-    def expire(self, portion: float) -> None:
-        """Let the batch expire at its end, with `portion` of its requests executed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +33,13 @@ def _expire(rule: FaultRule, batch: BatchPlan) -> None:
     batch.expire(float(rule["fraction"]))
 
 
+def _succeed_in_part(rule: FaultRule, batch: BatchPlan) -> None:
+    batch.succeed_in_part(float(rule["fraction"]))
+
+
 def _fail(rule: FaultRule, batch: BatchPlan) -> None:
     error = {"code": rule["code"], "line": rule["line"], "message": rule["message"], "param": None}
-    batch.errors = [error] if rule["errors"] is None else list(rule["errors"])
+    batch.reject([error] if rule["errors"] is None else list(rule["errors"]))
 
 
 def _never_listed(_: FaultRule, batch: BatchPlan) -> None:
@@ -80,7 +63,7 @@ def _results_gone(_: FaultRule, batch: BatchPlan) -> None:
 
 
 def _empty_files(_: FaultRule, batch: BatchPlan) -> None:
-    batch.has_empty_files = True
+    batch.keep_empty_files()
 
 
 def _results_not_ready(rule: FaultRule, batch: BatchPlan) -> None:
@@ -103,7 +86,7 @@ BATCH_KINDS = (
     ),
     BatchKind(name=RESULTS_MISSING, moment="validate", apply=_results_missing),
     BatchKind(name=RESULTS_GONE, moment="validate", apply=_results_gone),
-    BatchKind(name="empty_files", moment="validate", apply=_empty_files),
+    BatchKind(name="empty_files", moment="validate", apply=_empty_files, protocols=OPENAI_ONLY),
     BatchKind(
         name="results_not_ready",
         moment="validate",
@@ -112,9 +95,17 @@ BATCH_KINDS = (
     ),
     BatchKind(name="expire", moment="validate", apply=_expire, defaults={"fraction": 0.5}),
     BatchKind(
+        name="succeed_in_part",
+        moment="validate",
+        apply=_succeed_in_part,
+        defaults={"fraction": 0.5},
+        protocols=frozenset({"gemini"}),
+    ),
+    BatchKind(
         name="fail_batch",
         moment="validate",
         apply=_fail,
+        protocols=ALL_PROTOCOLS - {"anthropic"},
         defaults={
             "errors": None,
             "code": "invalid_request",

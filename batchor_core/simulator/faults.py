@@ -14,6 +14,9 @@ from typing import Any, ClassVar, TypeVar
 
 _BOUNDS = ("times", "rounds", "skip")
 
+ALL_PROTOCOLS = frozenset({"openai", "anthropic", "gemini"})
+OPENAI_ONLY = frozenset({"openai"})
+
 
 class FaultError(ValueError):
     """A rule that makes no sense; the message says why."""
@@ -24,7 +27,8 @@ class FaultKind:
     """One way in which a provider misbehaves.
 
     `defaults` are the parameters that a rule of this kind takes, with their default values;
-    `allowed` limits the values of some.
+    `allowed` limits the values of some. Where a protocol has nothing of the sort, it is not among
+    `protocols`: rules of this kind then pass it by.
     """
 
     scope: ClassVar[str]
@@ -32,6 +36,7 @@ class FaultKind:
     name: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     allowed: Mapping[str, Collection[str]] = field(default_factory=dict)
+    protocols: frozenset[str] = ALL_PROTOCOLS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +67,9 @@ class Match:
         prompt: Part of the prompt.
         custom_id: Regular expression found in the custom_id.
         run: The run's name (`metadata.batchor_run`).
-        batch: Number of the batch, in order of creation from 0.
-        endpoint: The batch's endpoint, such as `/v1/responses`.
-        route: The call, such as `batches.create` or `files.content`.
+        batch: Number of the batch among those of its protocol, in order of creation from 0.
+        endpoint: The batch's endpoint, such as `/v1/responses` or `/v1/messages`.
+        route: The call, such as `batches.create`, `files.content` or `anthropic.batches.create`.
     """
 
     prompt: str | None = None
@@ -123,18 +128,21 @@ class FaultRule:
         """The value of a parameter of the kind."""
         return self.parameters[name]
 
-    def strike(self, item: object = None) -> bool:
-        """Count one use, on `item`; False if the rule lets it pass or is used up."""
+    def strike(self, *items: object) -> bool:
+        """Count one use, on what shares a request; False if the rule lets it pass or is used up.
+
+        Of several items it passes those only that have all been struck often enough.
+        """
         if self.passed < self.skip:
             self.passed += 1
             return False
         if self.times is not None and self.struck >= self.times:
             return False
         if self.rounds is not None:
-            before = self._struck_items.get(item, 0)
-            if before >= self.rounds:
+            before = {item: self._struck_items.get(item, 0) for item in items or (None,)}
+            if min(before.values()) >= self.rounds:
                 return False
-            self._struck_items[item] = before + 1
+            self._struck_items |= {item: count + 1 for item, count in before.items()}
         self.struck += 1
         return True
 
@@ -194,6 +202,10 @@ class FaultBook:
             if isinstance(rule.kind, kind_type) and rule.match.hits_batch(target)
         ]
 
+    def of(self, protocol: str) -> "ProtocolFaults":
+        """The rules in force, as one protocol sees them."""
+        return ProtocolFaults(self, protocol)
+
     def clock_skew_s(self) -> float:
         """The sum of all shifts of the clock."""
         return float(
@@ -217,6 +229,22 @@ class FaultBook:
             if name in kind.allowed and value not in kind.allowed[name]:
                 raise FaultError(f"{name} {value!r} is none of {sorted(kind.allowed[name])}")
         return FaultRule(kind=kind, match=match, parameters={**kind.defaults, **given}, **bounds)
+
+
+@dataclass(frozen=True)
+class ProtocolFaults:
+    """The rules in force whose kinds exist in one protocol."""
+
+    book: FaultBook
+    protocol: str
+
+    def rules(self, kind_type: type[K], target: Target) -> list[tuple[FaultRule, K]]:
+        """The rules of one scope that may hit something in `target`; none is used up by it."""
+        return [
+            (rule, kind)
+            for rule, kind in self.book.rules(kind_type, target)
+            if self.protocol in kind.protocols
+        ]
 
 
 def _check_type(name: str, value: Any, default: Any) -> None:

@@ -29,7 +29,7 @@ class Execution(NamedTuple):
 
     `billed` is 0 for answers that cost nothing: HTTP errors, lines lost by the provider, lines
     left over by an expired or cancelled batch. `fault` names what was wrong with the answer,
-    empty if it was sound.
+    empty if it was sound. `part` names one of several inputs that share a request.
     """
 
     custom_id: str
@@ -38,11 +38,12 @@ class Execution(NamedTuple):
     fault: str
     input_tokens: int
     output_tokens: int
+    part: str = ""
 
     @property
     def item(self) -> str:
-        """The part of the custom_id that stays the same when an item is sent again."""
-        return self.custom_id.rpartition("-")[2]
+        """What stays the same when an item is sent again: its part, or the custom_id's end."""
+        return self.part or self.custom_id.rpartition("-")[2]
 
 
 class PaidTwice(NamedTuple):
@@ -61,6 +62,11 @@ class Ledger:
     the part of its custom_id after the last `-`, and the digest of its url and canonical body:
     custom_ids of one row differ from chunk to chunk in the part before. Two rows with equal
     prompts are two items; one row sent twice is one.
+
+    Of inputs that share a request (embeddings) each is an execution of its own. A custom_id does
+    not name them, and the next time they may be shared out otherwise: an item is then its own
+    digest, and the number of its occurrence in the batch. Equal inputs in two batches of one run
+    cannot be told from one input that was sent twice.
 
     Safe to use from several threads.
     """
@@ -84,7 +90,7 @@ class Ledger:
     def record(self, batch_number: int, executions: Iterable[Execution]) -> None:
         """Append executions of one batch, all or none."""
         rows = (
-            (batch_number, entry.custom_id, entry.item, *entry[1:])  # the columns' order
+            (batch_number, entry.custom_id, entry.item, *entry[1:-1])  # the columns' order
             for entry in executions
         )
         with self._lock:

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from batchor_core.simulator.answers import Answer
-from batchor_core.simulator.faults import FaultKind, FaultRule
+from batchor_core.simulator.faults import OPENAI_ONLY, FaultKind, FaultRule
 
 _LINE_MATCHES = frozenset({"prompt", "custom_id", "run", "batch", "endpoint"})
-_ERROR_TYPES = {400: "invalid_request_error", 401: "invalid_request_error", 429: "rate_limit_error"}
 
 BAD_LINES = {
     "invalid_utf8": b'{"id":"batch_req_bad","custom_id":"\xff\xfe"}',
@@ -37,14 +36,8 @@ class LineKind(FaultKind):
 
 
 def _line_error(rule: FaultRule, answer: Answer) -> None:
-    status = int(rule["status"])
-    error = {
-        "message": rule["message"],
-        "type": rule["type"] or _ERROR_TYPES.get(status, "server_error"),
-        "param": None,
-        "code": rule["code"],
-    }
-    answer.fail(status, error, "line_error")
+    error = {name: rule[name] for name in ("message", "type", "code")}
+    answer.fail(int(rule["status"]), {**error, "param": None}, "line_error")
 
 
 def _line_status_zero(_: FaultRule, answer: Answer) -> None:
@@ -109,7 +102,7 @@ LINE_KINDS = (
     _kind(
         "line_error", _line_error, status=500, message="Simulated failure.", type=None, code=None
     ),
-    _kind("line_status_zero", _line_status_zero),
+    LineKind(name="line_status_zero", apply=_line_status_zero, protocols=OPENAI_ONLY),
     _kind("missing_line", _missing_line),
     _kind("duplicate_line", _duplicate_line, copies=2),
     _kind("unknown_line", _unknown_line, custom_id="foreign-0"),

@@ -9,11 +9,17 @@ from typing import Any
 import msgspec
 
 from batchor_core.simulator.answers import Answer
-from batchor_core.simulator.faults import FaultRule
+from batchor_core.simulator.faults import ALL_PROTOCOLS, OPENAI_ONLY, FaultRule
 from batchor_core.simulator.line_faults import LineKind
 
 _DEPTH = 100_000
 _MEGABYTE = 1024 * 1024
+_HARMLESS = (
+    (b'"logprobs":[]', b'"logprobs":'),
+    (b'"citations":null', b'"citations":'),
+    (b'"avgLogprobs":-0.5', b'"avgLogprobs":'),
+)
+"""Fields, one a protocol, whose value nobody needs; and what stands before the value."""
 
 
 def _body_as_text(_: FaultRule, answer: Answer) -> None:
@@ -26,7 +32,7 @@ def _body_as_text(_: FaultRule, answer: Answer) -> None:
 
 def _odd_usage(rule: FaultRule, answer: Answer) -> None:
     def edit(record: dict[str, Any]) -> None:
-        body = record["response"]["body"]
+        body = record["result"]["message"] if "result" in record else record["response"]["body"]
         if rule["shape"] == "absent":
             body.pop("usage", None)
         else:
@@ -84,7 +90,7 @@ def _surrogate(answer: Answer) -> None:
 
 
 def _nan(answer: Answer) -> None:
-    answer.patches += ((b'"logprobs":[]', b'"logprobs":NaN'),)
+    answer.patches += tuple((found, begin + b"NaN") for found, begin in _HARMLESS)
 
 
 def _invalid_utf8(answer: Answer) -> None:
@@ -93,12 +99,14 @@ def _invalid_utf8(answer: Answer) -> None:
 
 
 def _too_deep(answer: Answer) -> None:
-    answer.patches += ((b'"logprobs":[]', b'"logprobs":' + b"[" * _DEPTH + b"]" * _DEPTH),)
+    deep = b"[" * _DEPTH + b"]" * _DEPTH
+    answer.patches += tuple((found, begin + deep) for found, begin in _HARMLESS)
     answer.billed, answer.fault = False, "too_deep"
 
 
 def _big_count(answer: Answer) -> None:
-    answer.patches += ((b'"input_tokens":', b'"input_tokens":1' + b"0" * 400),)
+    for name in (b'"input_tokens":', b'"promptTokenCount":'):
+        answer.patches += ((name, name + b"1" + b"0" * 400),)
 
 
 _TEXTS: dict[str, Callable[[Answer], None]] = {
@@ -123,30 +131,43 @@ def _huge_line(rule: FaultRule, answer: Answer) -> None:
     answer.raw_before.append(b'{"custom_id":"' + b"x" * (int(rule["megabytes"]) * _MEGABYTE))
 
 
-def _kind(name: str, apply: Callable[[FaultRule, Answer], None], **defaults: Any) -> LineKind:
-    return LineKind(name=name, apply=apply, defaults=defaults)
+def _kind(
+    name: str,
+    apply: Callable[[FaultRule, Answer], None],
+    protocols: frozenset[str] = ALL_PROTOCOLS,
+    **defaults: Any,
+) -> LineKind:
+    return LineKind(name=name, apply=apply, defaults=defaults, protocols=protocols)
 
 
 LINE_SHAPES = (
-    _kind("body_as_text", _body_as_text),
+    _kind("body_as_text", _body_as_text, OPENAI_ONLY),
     LineKind(
         name="odd_usage",
         apply=_odd_usage,
         defaults={"shape": "absent"},
         allowed={"shape": ("absent", "null", "text", "list")},
+        protocols=ALL_PROTOCOLS - {"gemini"},
     ),
     _kind("other_model", _other_model, model="gpt-other"),
-    _kind("wrong_file", _wrong_file),
+    _kind("wrong_file", _wrong_file, OPENAI_ONLY),
     _kind("wrong_custom_id", _wrong_custom_id, custom_id=None),
     _kind("foreign_line", _foreign_line, token="zzzzzzzz"),  # noqa: S106 no secret
     _kind(
         "line_without_response",
         _without_response,
+        OPENAI_ONLY,
         code="server_error",
         message="Simulated failure.",
         absent=False,
     ),
-    _kind("failed_body", _failed_body, code="server_error", message="Simulated failure."),
+    _kind(
+        "failed_body",
+        _failed_body,
+        OPENAI_ONLY,
+        code="server_error",
+        message="Simulated failure.",
+    ),
     LineKind(
         name="odd_text",
         apply=_odd_text,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from batchor_core.simulator.faults import FaultKind, FaultRule
+from batchor_core.simulator.faults import ALL_PROTOCOLS, OPENAI_ONLY, FaultKind, FaultRule
 
 Record = dict[str, Any]
 
@@ -50,8 +50,11 @@ def _null_fields(rule: FaultRule, record: Record) -> None:
 
 
 def _odd_status(rule: FaultRule, record: Record) -> None:
-    word = rule["words"].get(record["status"], record["status"])
-    record["status"] = word.upper() if rule["upper"] else word
+    names = ("status", "processing_status", "state")
+    holder = record if any(name in record for name in names) else record["metadata"]
+    name = next(name for name in names if name in holder)
+    word = rule["words"].get(holder[name], holder[name])
+    holder[name] = word.upper() if rule["upper"] else word
 
 
 def _odd_errors(rule: FaultRule, record: Record) -> None:
@@ -62,20 +65,17 @@ def _odd_errors(rule: FaultRule, record: Record) -> None:
 def _lying_counts(rule: FaultRule, record: Record) -> None:
     told = record["request_counts"]
     if told is not None:
-        record["request_counts"] = {
-            **told,
-            "completed": told["total"],
-            "failed": 0,
-            **rule["counts"],
-        }
+        lie = {"completed": told["total"], "failed": 0} if "total" in told else {}
+        record["request_counts"] = {**told, **lie, **rule["counts"]}
 
 
 RECORD_KINDS = (
-    RecordKind(name="empty_ids", apply=_empty_ids),
+    RecordKind(name="empty_ids", apply=_empty_ids, protocols=OPENAI_ONLY),
     RecordKind(
         name="stray_ids",
         apply=_stray_ids,
         defaults={"fields": ["error_file_id"], "file_id": "file-stray"},
+        protocols=OPENAI_ONLY,
     ),
     RecordKind(
         name="null_fields",
@@ -88,6 +88,12 @@ RECORD_KINDS = (
         apply=_odd_errors,
         defaults={"shape": "text"},
         allowed={"shape": tuple(_ERROR_SHAPES)},
+        protocols=OPENAI_ONLY,
     ),
-    RecordKind(name="lying_counts", apply=_lying_counts, defaults={"counts": {}}),
+    RecordKind(
+        name="lying_counts",
+        apply=_lying_counts,
+        defaults={"counts": {}},
+        protocols=ALL_PROTOCOLS - {"gemini"},
+    ),
 )

@@ -38,16 +38,12 @@ class RouteKind(FaultKind):
     after: Callable[[FaultRule, Request, Response], Awaitable[Response]] = _keep
 
 
-async def _http_error(rule: FaultRule, _: Request) -> Response | None:
+async def _http_error(rule: FaultRule, request: Request) -> Response | None:
     headers = {name: str(value) for name, value in rule["headers"].items()}
     status = int(rule["status"])
     if isinstance(rule["body"], str):
         return Response(rule["body"], status, headers, media_type=rule["media_type"])
-    body = rule["body"] or {
-        "error": {"message": rule["message"], "type": rule["type"], "param": None}
-        | {"code": rule["code"]}
-    }
-    return JSONResponse(body, status, headers)
+    return JSONResponse(rule["body"] or request.state.error_body(rule), status, headers)
 
 
 async def _drop_before(_: FaultRule, __: Request) -> Response | None:

@@ -1,4 +1,4 @@
-"""Values that conform to a JSON Schema.
+"""Values that conform to a JSON Schema, or to Gemini's subset of OpenAPI's schema object.
 
 A schema is compiled once into closures; each then makes a value from a `Draw` in microseconds.
 """
@@ -35,6 +35,9 @@ class _Compiler:
     def compile(self, schema: Any) -> Generator:
         if not isinstance(schema, Mapping):
             return word
+        if schema.get("nullable"):
+            solid = {key: value for key, value in schema.items() if key != "nullable"}
+            return self._any_of([solid, {"type": "null"}])
         makers: dict[str, Callable[[], Generator]] = {
             "$ref": lambda: self._reference(str(schema["$ref"])),
             "const": lambda: choice_generator([schema["const"]]),
@@ -52,6 +55,7 @@ class _Compiler:
         kind = schema.get("type", "object" if "properties" in schema else "string")
         if isinstance(kind, list):
             return self._any_of([{**schema, "type": one} for one in kind])
+        kind = str(kind).lower()  # OpenAPI's types are upper case
         makers: dict[str, Callable[[dict[str, Any]], Generator]] = {
             "object": self._object,
             "array": self._array,
@@ -130,7 +134,12 @@ class _Compiler:
     def _object(self, schema: dict[str, Any]) -> Generator:
         properties: Mapping[str, Any] = schema.get("properties", {})
         required = set(schema.get("required", ()))
-        fields = [(name, self.compile(part), name in required) for name, part in properties.items()]
+        names = [*schema.get("propertyOrdering", ()), *properties]
+        fields = [
+            (name, self.compile(properties[name]), name in required)
+            for name in dict.fromkeys(names)
+            if name in properties
+        ]
         extra = schema.get("additionalProperties")
         if not fields and isinstance(extra, Mapping):
             return self._mapping(extra)
@@ -185,7 +194,7 @@ def _null(_: Draw) -> None:
 
 
 def _is_null(option: Any) -> bool:
-    return isinstance(option, Mapping) and option.get("type") == "null"
+    return isinstance(option, Mapping) and str(option.get("type")).lower() == "null"
 
 
 def _resolve(root: Mapping[str, Any], pointer: str) -> Any:

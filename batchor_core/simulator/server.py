@@ -115,6 +115,16 @@ class Simulator:
         return f"{self.base_url}/v1"
 
     @property
+    def anthropic_base_url(self) -> str:
+        """What the Anthropic SDK takes as `base_url`."""
+        return self.base_url
+
+    @property
+    def gemini_base_url(self) -> str:
+        """What Google's SDK takes as `base_url`, for the Developer API and for Vertex AI."""
+        return f"{self.base_url}/gemini"
+
+    @property
     def state(self) -> SimulatorState:
         """The world behind the HTTP interface."""
         return self._app.state

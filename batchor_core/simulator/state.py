@@ -2,15 +2,32 @@
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from batchor_core.simulator.answers import AnswerWriter
+from batchor_core.simulator.anthropic import AnthropicService
 from batchor_core.simulator.clock import SimulatorClock
 from batchor_core.simulator.fault_kinds import FAULT_KINDS
 from batchor_core.simulator.faults import FaultBook
+from batchor_core.simulator.gemini import GeminiService, VertexService
 from batchor_core.simulator.ledger import Ledger
 from batchor_core.simulator.openai import OpenAIService
 from batchor_core.simulator.options import SimulatorOptions
 from batchor_core.simulator.spool import Spool
+from batchor_core.simulator.world import World
+
+
+class Service(Protocol):
+    """What the simulator asks of the service of any protocol."""
+
+    def settle(self) -> None:
+        """Execute everything that is due."""
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Tell of every batch, by id."""
+
+    def reset(self) -> None:
+        """Forget everything."""
 
 
 class SimulatorState:
@@ -27,12 +44,23 @@ class SimulatorState:
         self.spool = Spool(options.spool_dir)
         self.ledger = Ledger(self.spool.path("ledger.sqlite3"))
         self.faults = FaultBook(FAULT_KINDS)
-        self.openai = OpenAIService(
-            options,
+        world = World(
+            options=options,
             clock=self.clock,
             spool=self.spool,
             faults=self.faults,
             ledger=self.ledger,
+            writer=AnswerWriter(options.seed),
+        )
+        self.openai = OpenAIService(world)
+        self.anthropic = AnthropicService(world)
+        self.gemini = GeminiService(world)
+        self.vertex = VertexService(world)
+        self.services: tuple[Service, ...] = (
+            self.openai,
+            self.anthropic,
+            self.gemini,
+            self.vertex,
         )
         self._lock = threading.Lock()
 
@@ -54,7 +82,8 @@ class SimulatorState:
 
     def settled_ledger(self) -> Ledger:
         """The ledger, with everything in it that was due by now."""
-        self.openai.settle()
+        for service in self.services:
+            service.settle()
         return self.ledger
 
     def ledger_report(self, *, entries: bool = False) -> dict[str, Any]:
@@ -64,7 +93,8 @@ class SimulatorState:
         report = ledger.summary()
         report["batches"] = {
             batch_id: {**batch, "executed": executed.get(batch_id, 0)}
-            for batch_id, batch in self.openai.describe().items()
+            for service in self.services
+            for batch_id, batch in service.describe().items()
         }
         if entries:
             report["entries"] = ledger.entries()
@@ -73,7 +103,8 @@ class SimulatorState:
     def reset(self) -> None:
         """Forget files, batches, faults and the ledger; time goes on."""
         self.clear_faults()
-        self.openai.reset()
+        for service in self.services:
+            service.reset()
         self.ledger.clear()
 
     def close(self) -> None:

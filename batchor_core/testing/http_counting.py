@@ -65,6 +65,8 @@ class CountingProxy:
             except OSError:
                 return
             server = socket.create_connection(self._target)
+            for one in (client, server):  # else each small piece waits for the one before
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sockets += [client, server]
             self._start(self._pass_on, client, server, True)
             self._start(self._pass_on, server, client, False)

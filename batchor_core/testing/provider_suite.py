@@ -1,12 +1,14 @@
 """The contract suite of ``BatchProvider``: over HTTP, with the real SDK, against the simulator.
 
-Use it by subclassing ``ProviderContract`` as ``Test…`` with ``connect`` and ``encoder``. The
-simulator's time stands still, so that nothing here waits.
+Use it by subclassing ``ProviderContract`` as ``Test…`` with ``connect`` and ``encoder``, and
+``KeylessContract`` where batches carry nothing of ours. The simulator's time stands still, so that
+nothing here waits.
 """
 
 import contextlib
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +24,8 @@ from batchor_core.providers.protocol import (
     ProviderBatch,
     RawPart,
     RequestEncoder,
+    Sighting,
+    Upload,
     Wanted,
 )
 from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
@@ -29,7 +33,9 @@ from batchor_core.testing.http_counting import CountingProxy
 
 BATCH_SECONDS = 100.0
 KEY = "run_a/0/sub_a"
+OTHER_KEY = "run_b/0/sub_b"
 TOKEN = "abcdefgh"  # noqa: S105 - marks custom ids of one chunk
+OTHER_TOKEN = "zyxwvuts"  # noqa: S105 - of another chunk
 SECRET = "sk-contract-0123456789"  # noqa: S105 - the simulator takes any key
 
 _HTML = {"kind": "http_error", "status": 200, "body": "<html>proxy</html>"}
@@ -49,8 +55,32 @@ class ProviderContract:
     """All of the contract; subclasses bring the adapter.
 
     Attributes:
+        routes: What the simulator calls the calls that create, list, get and download.
+        create_path: What the path of a create call ends in.
+        unknown_id: Looks like a batch's id, and is none.
+        absent_results: What ``download_results`` gets for a batch without result files; empty where
+            every batch that has ended has some.
+        is_keyless: Whether a batch is known by its results only.
+        rejects_batches: Whether a batch can be refused after it was created.
+        keeps_expired_results: Whether a batch that expired has results.
         refusals: Which kind each definite refusal of a create has.
     """
+
+    routes: ClassVar[Mapping[str, str]] = {
+        "create": "batches.create",
+        "list": "batches.list",
+        "get": "batches.get",
+        "download": "files.content",
+    }
+    create_path: ClassVar[str] = "/batches"
+    unknown_id: ClassVar[str] = "batch_unknown"
+    absent_results: ClassVar[Sequence[Mapping[str, Any]]] = (
+        {"output_file_id": None, "errors_file_id": None},
+        {"output_file_id": "", "errors_file_id": ""},
+    )
+    is_keyless: ClassVar[bool] = False
+    rejects_batches: ClassVar[bool] = True
+    keeps_expired_results: ClassVar[bool] = True
 
     refusals: ClassVar[Mapping[int, FaultKind]] = {
         400: FaultKind.REJECTED,
@@ -70,6 +100,13 @@ class ProviderContract:
     def encoder(self, host: str) -> RequestEncoder:
         """Return an encoder for any model, without an output schema."""
         raise NotImplementedError
+
+    def check_answer(self, answer: Answer) -> None:
+        """Hold an answer that nothing was done to against what the endpoint promises."""
+        assert answer.text
+        assert answer.fault is None
+        assert answer.input_tokens
+        assert answer.output_tokens
 
     @pytest.fixture
     def sim(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
@@ -96,15 +133,28 @@ class ProviderContract:
         """Write a request file of three lines."""
         return self.request_file(provider, tmp_path, 3)
 
-    def request_file(self, provider: BatchProvider, folder: Path, count: int) -> Path:
-        """Write a request file."""
+    def request_file(
+        self, provider: BatchProvider, folder: Path, count: int, token: str = TOKEN
+    ) -> Path:
+        """Write the request file of a chunk."""
         encoder = self.encoder(provider.host)
-        path = folder / "requests.jsonl"
+        path = folder / f"requests-{token}.jsonl"
         with path.open("wb") as file:
             for row in range(count):
                 _, body = encoder.encode(f"say {row}")
-                file.write(encoder.line(custom_id(TOKEN, row), body))
+                file.write(encoder.line(custom_id(token, row), body))
         return path
+
+    def wanted(self, upload: Upload) -> Wanted:
+        """Return the submission of ``requests``; without a key, its time narrows the look."""
+        since = upload.server_time if self.is_keyless else None
+        return replace(wanted(upload.ref), since=since)
+
+    def found(self, sim: Simulator, provider: BatchProvider, upload: Upload) -> Sighting:
+        """Look for the submission of ``requests``, once all that can be proven is."""
+        if self.is_keyless:
+            sim.advance_time(BATCH_SECONDS)
+        return provider.find(self.wanted(upload))
 
     def test_from_upload_to_answers(
         self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
@@ -118,8 +168,8 @@ class ProviderContract:
         assert (ended.phase, ended.fault) == (BatchPhase.ENDED, None)
         answers = read_answers(provider, ended, tmp_path)
         assert sorted(answers) == [custom_id(TOKEN, row) for row in range(3)]
-        assert all(answer.text and answer.fault is None for answer in answers.values())
-        assert all(answer.input_tokens and answer.output_tokens for answer in answers.values())
+        for answer in answers.values():
+            self.check_answer(answer)
 
     def test_failed_lines_are_answers_with_faults(
         self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
@@ -143,14 +193,14 @@ class ProviderContract:
         name: str,
     ) -> None:
         """A batch would be created twice and paid twice, or one that was created given up."""
-        sim.faults({**_UNKNOWN_OUTCOMES[name], "match": {"route": "batches.create"}})
+        sim.faults({**_UNKNOWN_OUTCOMES[name], "match": {"route": self.routes["create"]}})
         upload = provider.upload(requests, key=KEY)
-        before = proxy.count("POST", "/batches")
+        before = proxy.count("POST", self.create_path)
         with pytest.raises(ProviderError) as caught:
             create(provider, requests, upload.ref, timeout_s=0.8 if name == "hangs" else 20.0)
         assert caught.value.fault.kind is FaultKind.UNKNOWN_OUTCOME
-        assert proxy.count("POST", "/batches") - before == 1
-        found = provider.find(wanted(upload.ref)).matches
+        assert proxy.count("POST", self.create_path) - before == 1
+        found = self.found(sim, provider, upload).matches
         assert len(found) == (1 if name == "dropped after commit" else 0)
 
     @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 429])
@@ -168,30 +218,43 @@ class ProviderContract:
             status=status,
             type="x",
             headers={"retry-after": 7},
-            match={"route": "batches.create"},
+            match={"route": self.routes["create"]},
         )
         upload = provider.upload(requests, key=KEY)
         with pytest.raises(ProviderError) as caught:
             create(provider, requests, upload.ref)
         fault = caught.value.fault
         assert (fault.kind, fault.retry_after_s) == (self.refusals[status], 7.0)
-        assert proxy.count("POST", "/batches") == 1
+        assert proxy.count("POST", self.create_path) == 1
 
-    def test_find_by_upload(self, provider: BatchProvider, requests: Path) -> None:
+    def test_an_upload_tells_the_providers_time(
+        self, provider: BatchProvider, requests: Path
+    ) -> None:
+        """Nobody could tell how far back to look for a batch without trusting our own clock."""
+        upload = provider.upload(requests, key=KEY)
+        assert upload.server_time is not None
+        assert provider.is_keyless is self.is_keyless
+
+    def test_find_by_upload(
+        self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
+    ) -> None:
         """A batch whose create call was cut short would be created and paid again."""
         upload = provider.upload(requests, key=KEY)
         mine = create(provider, requests, upload.ref)
-        other = provider.upload(requests, key="run_a/1/sub_b")
-        create(provider, requests, other.ref, key="run_a/1/sub_b")
-        sighting = provider.find(wanted(upload.ref))
+        others = self.request_file(provider, tmp_path, 3, OTHER_TOKEN)
+        other = provider.upload(others, key=OTHER_KEY)
+        create(provider, others, other.ref, key=OTHER_KEY)
+        sighting = self.found(sim, provider, upload)
         assert [batch.batch_id for batch in sighting.matches] == [mine.batch_id]
         assert sighting.server_time is not None
 
-    def test_find_reports_twins(self, provider: BatchProvider, requests: Path) -> None:
+    def test_find_reports_twins(
+        self, sim: Simulator, provider: BatchProvider, requests: Path
+    ) -> None:
         """A batch that exists twice would be paid twice, since nobody cancels the second."""
         upload = provider.upload(requests, key=KEY)
         twins = {create(provider, requests, upload.ref).batch_id for _ in range(2)}
-        matches = provider.find(wanted(upload.ref)).matches
+        matches = self.found(sim, provider, upload).matches
         assert {batch.batch_id for batch in matches} == twins
 
     def test_find_after_the_list_caught_up(
@@ -201,18 +264,23 @@ class ProviderContract:
         sim.faults(kind="list_lag_seconds", seconds=30.0)
         upload = provider.upload(requests, key=KEY)
         create(provider, requests, upload.ref)
-        assert not provider.find(wanted(upload.ref)).matches
+        seen = provider.find(self.wanted(upload))
+        assert not seen.matches
+        assert not seen.candidates
         sim.advance_time(31)
-        assert len(provider.find(wanted(upload.ref)).matches) == 1
+        assert len(self.found(sim, provider, upload).matches) == 1
 
-    def test_find_on_later_pages(self, provider: BatchProvider, requests: Path) -> None:
+    def test_find_on_later_pages(
+        self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
+    ) -> None:
         """A batch behind a hundred younger ones would be created and paid again."""
         upload = provider.upload(requests, key=KEY)
         mine = create(provider, requests, upload.ref)
-        other = provider.upload(requests, key="run_b/0/sub_b")
+        others = self.request_file(provider, tmp_path, 3, OTHER_TOKEN)
+        other = provider.upload(others, key=OTHER_KEY)
         for _ in range(101):
-            create(provider, requests, other.ref, key="run_b/0/sub_b")
-        matches = provider.find(wanted(upload.ref)).matches
+            create(provider, others, other.ref, key=OTHER_KEY)
+        matches = self.found(sim, provider, upload).matches
         assert [batch.batch_id for batch in matches] == [mine.batch_id]
 
     def test_a_failed_look_raises(
@@ -222,15 +290,15 @@ class ProviderContract:
         upload = provider.upload(requests, key=KEY)
         for fault in ({"kind": "http_error", "status": 503}, _HTML, _NULL):
             sim.clear_faults()
-            sim.faults({**fault, "match": {"route": "batches.list"}})
+            sim.faults({**fault, "match": {"route": self.routes["list"]}})
             with pytest.raises(ProviderError):
-                provider.find(wanted(upload.ref))
+                provider.find(self.wanted(upload))
 
     def test_get_many(self, provider: BatchProvider, requests: Path) -> None:
         """Polling would mix batches up, or take one that is not listed for lost."""
         upload = provider.upload(requests, key=KEY)
         ids = [create(provider, requests, upload.ref).batch_id for _ in range(4)]
-        seen = provider.get_many([*ids[:3], "batch_unknown"])
+        seen = provider.get_many([*ids[:3], self.unknown_id])
         assert set(seen) <= set(ids[:3])
         assert all(batch_id == batch.batch_id for batch_id, batch in seen.items())
         assert provider.get_many([]) == {}
@@ -238,7 +306,7 @@ class ProviderContract:
     def test_get_of_an_unknown_id(self, provider: BatchProvider) -> None:
         """A lost batch would be polled for ever."""
         with pytest.raises(ProviderError) as caught:
-            provider.get("batch_unknown")
+            provider.get(self.unknown_id)
         assert caught.value.fault.kind is FaultKind.MISSING
 
     @pytest.mark.parametrize(
@@ -251,7 +319,7 @@ class ProviderContract:
     ) -> None:
         """An outage during polling would end a run."""
         batch = submit(provider, requests)
-        sim.faults({**fault, "match": {"route": "batches.get"}, "times": 1})
+        sim.faults({**fault, "match": {"route": self.routes["get"]}, "times": 1})
         with pytest.raises(ProviderError) as caught:
             provider.get(batch.batch_id)
         assert caught.value.fault.kind is FaultKind.TRANSIENT
@@ -261,6 +329,8 @@ class ProviderContract:
         self, sim: Simulator, provider: BatchProvider, requests: Path
     ) -> None:
         """A batch that the provider refuses would be waited for, or its healthy rows be lost."""
+        if not self.rejects_batches:
+            pytest.skip("this provider refuses no batch that it has created")
         sim.faults(kind="fail_batch", code="invalid_json_line", message="bad", line=2)
         batch = submit(provider, requests)
         sim.advance_time(BATCH_SECONDS)
@@ -283,6 +353,8 @@ class ProviderContract:
         self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
     ) -> None:
         """What was answered and paid before a batch expired would be lost, or paid again."""
+        if not self.keeps_expired_results:
+            pytest.skip("this provider gives no results of batches that expired")
         sim.faults(kind="expire", fraction=0.34)
         batch = submit(provider, requests)
         sim.advance_time(2 * 86_400)
@@ -357,17 +429,19 @@ class ProviderContract:
         batch = submit(provider, requests)
         sim.advance_time(BATCH_SECONDS)
         ended = provider.get(batch.batch_id)
-        sim.faults({**_HTML, "match": {"route": "files.content"}, "times": 1})
+        sim.faults({**_HTML, "match": {"route": self.routes["download"]}, "times": 1})
         with pytest.raises(ProviderError) as caught:
             download(provider, ended, tmp_path / "cut")
         assert caught.value.fault.kind is FaultKind.TRANSIENT
 
     def test_no_result_files(self, provider: BatchProvider, tmp_path: Path) -> None:
         """A batch whose rows all failed would break its run with a file that is not there."""
-        for absent in (None, ""):
-            result = {"output_file_id": absent, "errors_file_id": absent}
+        if not self.absent_results:
+            pytest.skip("all batches of this provider that have ended have result files")
+        for result in self.absent_results:
             assert provider.download_results(result, tmp_path, lambda: None) == []
-            provider.delete_remote(upload_ref=absent, result=result)
+            provider.delete_remote(upload_ref=None, result=result)
+            provider.delete_remote(upload_ref="", result=result)
 
     def test_delete(
         self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
@@ -411,6 +485,107 @@ class ProviderContract:
         batch = submit(provider, self.request_file(provider, folder, 5))
         sim.advance_time(BATCH_SECONDS)
         return provider.get(batch.batch_id)
+
+
+class KeylessContract(ProviderContract):
+    """What is more to prove where a batch carries nothing of ours but the custom ids inside."""
+
+    is_keyless = True
+
+    def test_a_batch_at_work_is_only_a_candidate(
+        self, sim: Simulator, provider: BatchProvider, requests: Path
+    ) -> None:
+        """Somebody else's batch would be taken for ours, and its answers waited for as ours."""
+        upload = provider.upload(requests, key=KEY)
+        mine = create(provider, requests, upload.ref)
+        sighting = provider.find(self.wanted(upload))
+        assert not sighting.matches
+        assert [batch.batch_id for batch in sighting.candidates] == [mine.batch_id]
+        sim.advance_time(BATCH_SECONDS)
+        sighting = provider.find(self.wanted(upload))
+        assert [batch.batch_id for batch in sighting.matches] == [mine.batch_id]
+        assert not sighting.candidates
+
+    def test_a_foreign_batch_of_the_same_time_and_size(
+        self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
+    ) -> None:
+        """Another program's batch would be adopted, and our rows never be sent."""
+        upload = provider.upload(requests, key=KEY)
+        foreign = self.request_file(provider, tmp_path, 3, OTHER_TOKEN)
+        theirs = create(provider, foreign, upload.ref)
+        sighting = provider.find(self.wanted(upload))
+        assert [batch.batch_id for batch in sighting.candidates] == [theirs.batch_id]
+        sim.advance_time(BATCH_SECONDS)
+        sighting = provider.find(self.wanted(upload))
+        assert not sighting.matches
+        assert not sighting.candidates
+
+    def test_two_candidates_of_one_size(
+        self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
+    ) -> None:
+        """The wrong one of two batches would be adopted, and the right one never be collected."""
+        upload = provider.upload(requests, key=KEY)
+        foreign = self.request_file(provider, tmp_path, 3, OTHER_TOKEN)
+        theirs = create(provider, foreign, upload.ref)
+        sim.advance_time(1)
+        mine = create(provider, requests, upload.ref)
+        seen = [batch.batch_id for batch in provider.find(self.wanted(upload)).candidates]
+        assert seen == [theirs.batch_id, mine.batch_id]
+        sim.advance_time(BATCH_SECONDS - 1)  # theirs has ended, ours is at work
+        sighting = provider.find(self.wanted(upload))
+        assert not sighting.matches
+        assert [batch.batch_id for batch in sighting.candidates] == [mine.batch_id]
+        sim.advance_time(1)
+        matches = provider.find(self.wanted(upload)).matches
+        assert [batch.batch_id for batch in matches] == [mine.batch_id]
+
+    def test_another_size_or_time_is_no_candidate(
+        self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path
+    ) -> None:
+        """A run would wait for batches that cannot be its own."""
+        create(provider, requests, None)
+        sim.advance_time(60)
+        upload = provider.upload(requests, key=KEY)
+        create(provider, self.request_file(provider, tmp_path, 4, OTHER_TOKEN), upload.ref)
+        sighting = provider.find(self.wanted(upload))
+        assert not sighting.matches
+        assert not sighting.candidates
+
+    def test_find_without_a_time(
+        self, sim: Simulator, provider: BatchProvider, requests: Path
+    ) -> None:
+        """A batch whose create call has no known time would be created and paid again."""
+        mine = submit(provider, requests)
+        sim.advance_time(BATCH_SECONDS)
+        matches = provider.find(wanted(None)).matches
+        assert [batch.batch_id for batch in matches] == [mine.batch_id]
+
+    def test_results_that_cannot_be_read_prove_nothing(
+        self, sim: Simulator, provider: BatchProvider, requests: Path
+    ) -> None:
+        """An outage while the results are looked at would be proof that the batch is not ours."""
+        upload = provider.upload(requests, key=KEY)
+        create(provider, requests, upload.ref)
+        sim.advance_time(BATCH_SECONDS)
+        for status in (404, 503):
+            sim.clear_faults()
+            route = {"route": self.routes["download"]}
+            sim.faults(kind="http_error", status=status, match=route)
+            with pytest.raises(ProviderError) as caught:
+                provider.find(self.wanted(upload))
+            assert caught.value.fault.kind is FaultKind.TRANSIENT
+
+    def test_a_stray_line_does_not_hide_whose_results_they_are(
+        self, sim: Simulator, provider: BatchProvider, requests: Path
+    ) -> None:
+        """One odd line in front would have all rows be sent and paid again."""
+        sim.faults(kind="unknown_line")
+        sim.faults(kind="bad_line", variant="blank")
+        sim.faults(kind="bad_line", variant="invalid_utf8")
+        upload = provider.upload(requests, key=KEY)
+        mine = create(provider, requests, upload.ref)
+        matches = self.found(sim, provider, upload).matches
+        assert [batch.batch_id for batch in matches] == [mine.batch_id]
 
 
 def wanted(upload_ref: str | None, key: str = KEY, request_count: int = 3) -> Wanted:

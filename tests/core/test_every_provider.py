@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import polars as pl
@@ -232,7 +232,7 @@ def test_a_process_that_dies_is_taken_over(world: World, config: Any, probe: str
     mortal: Any = store
     runner = BatchRunner(mortal, world.artifacts, clock=world.clock, probe=trap)
     trap.arm((2, probe), store.die)  # the second chunk: the first one is on its way
-    with pytest.raises(DiedError):
+    with closing(runner), pytest.raises(DiedError):
         runner.run_and_wait(world.job(12, **options), run_id="run-1")
     run = world.run(12, **options)
     assert run.status == "succeeded"

@@ -1,8 +1,9 @@
 """What a user says about Anthropic: model, account, parameters."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
 from batchor_core.providers.config import HostedProviderConfig, checked_params
 
@@ -13,6 +14,9 @@ SAMPLING_PARAMS = frozenset({"temperature", "top_p", "top_k"})
 SAMPLING_API_VERSION = "2023-06-01"
 """The API version that takes them; the one that the SDK names by itself (2026-10-21) refuses
 them, in a batch only when the request is executed (facts: providers, 0.6)."""
+SAMPLING_ADVICE = (
+    f'leave it out, or give AnthropicProviderConfig api_version="{SAMPLING_API_VERSION}"'
+)
 
 
 class AnthropicProviderConfig(HostedProviderConfig):
@@ -25,9 +29,9 @@ class AnthropicProviderConfig(HostedProviderConfig):
         model: As ``claude-sonnet-4-5``.
         max_tokens: Upper bound of an answer, thinking included; Anthropic wants one.
         message_params: Further fields of each request, as ``{"thinking": {...}}``.
-        api_version: The ``anthropic-version`` header; default: the SDK's own. With
-            ``temperature``, ``top_p`` or ``top_k`` give ``2023-06-01``: later versions refuse
-            them, and say so only for each request when it is executed.
+        api_version: The ``anthropic-version`` header; default: the SDK's own. For ``temperature``,
+            ``top_p`` or ``top_k`` it has to be ``2023-06-01``: later versions refuse them, and say
+            so only for each request when it is executed, so that every row would fail.
         effort: ``output_config.effort``.
         prompt_cache: How long the system prompt and the examples before the prompt stay cached;
             hits within a batch are likely, not certain, and ``1h`` serves batches better.
@@ -38,7 +42,9 @@ class AnthropicProviderConfig(HostedProviderConfig):
     endpoint: Literal["messages"] = "messages"
     max_tokens: PositiveInt
     message_params: dict[str, Any] = Field(default_factory=dict)
-    api_version: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}-\d{2}$")
+    api_version: str | None = Field(
+        default=None, pattern=r"^\d{4}-\d{2}-\d{2}$", validate_default=True
+    )
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     prompt_cache: Literal["5m", "1h"] | None = None
     workspace: str | None = None
@@ -72,3 +78,20 @@ class AnthropicProviderConfig(HostedProviderConfig):
     @classmethod
     def _check_params(cls, params: dict[str, Any]) -> dict[str, Any]:
         return checked_params(params, OWNED_PARAMS, "model, max_tokens, effort")
+
+    @field_validator("api_version")
+    @classmethod
+    def _check_sampling(cls, api_version: str | None, fields: ValidationInfo) -> str | None:
+        check_sampling(fields.data.get("message_params", {}), api_version)
+        return api_version
+
+
+def check_sampling(params: Mapping[str, Any], api_version: str | None) -> None:
+    """Make sure that the API version takes a request's parameters.
+
+    Raises:
+        ValueError: It refuses one of them, which would show only after the batch ended.
+    """
+    given = sorted(SAMPLING_PARAMS & params.keys())
+    if given and api_version != SAMPLING_API_VERSION:
+        raise ValueError(f"{', '.join(given)}: refused by this API version; {SAMPLING_ADVICE}")

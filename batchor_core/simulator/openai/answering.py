@@ -1,9 +1,9 @@
 """Answering one request line of the endpoints that a batch may call."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,16 +11,26 @@ from batchor_core.simulator.answers import (
     NOTICE,
     Answer,
     AnswerWriter,
-    estimate_tokens,
+    Input,
     request_digest,
 )
-from batchor_core.simulator.openai.requests import RequestLine, prompt_of
+from batchor_core.simulator.openai.requests import (
+    RequestLine,
+    content_parts,
+    count_tokens,
+    input_tokens,
+    inputs_of,
+    prompt_of,
+)
 from batchor_core.simulator.openai.wire import error_object
 from batchor_core.simulator.schema_values import compile_schema
 from batchor_core.simulator.strict_schemas import strict_violation
 
 _DEFAULT_DIMENSIONS = 1536
 _MAX_DIMENSIONS = 4096
+_MAX_INPUTS = 2_048
+_MAX_INPUT_TOKENS = 300_000
+_CHAT_PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -49,7 +59,7 @@ class OpenAIAnswerer:
             prompt=prompt_of(line.url, line.body),
             model=str(line.body.get("model")),
             digest=request_digest(line.url, canonical),
-            input_tokens=estimate_tokens(len(canonical)),
+            input_tokens=count_tokens(line.url, line.body, len(canonical)),
             created_unix=created_unix,
         )
         if line.url == "/v1/embeddings":
@@ -60,6 +70,11 @@ class OpenAIAnswerer:
 
     def _write(self, answer: Answer, body: Mapping[str, Any]) -> None:
         chat = answer.url == "/v1/chat/completions"
+        if chat and (unknown := _unknown_part(body.get("messages"))):
+            supported = ", ".join(f"'{kind}'" for kind in _CHAT_PARTS)
+            message = f"Invalid value: '{unknown}'. Supported values are: {supported}."
+            _refuse(answer, message, param="messages")
+            return
         wanted = body.get("response_format") if chat else _text_format(body)
         found = self._format(_encode_canonical(wanted), chat) if wanted else _Format()
         if found.violation is not None:
@@ -77,14 +92,56 @@ class OpenAIAnswerer:
             answer.truncate(limit)
 
     def _embed(self, answer: Answer, body: Mapping[str, Any]) -> None:
-        dimensions = body.get("dimensions", _DEFAULT_DIMENSIONS)
-        if not isinstance(dimensions, int) or not 1 <= dimensions <= _MAX_DIMENSIONS:
-            _refuse(answer, f"Invalid value for 'dimensions' = {dimensions}.", param="dimensions")
+        inputs = inputs_of(body)
+        rest = {name: value for name, value in body.items() if name != "input"}
+        head = _encode_canonical(rest)
+        texts = [_encode_canonical(each) for each in inputs]
+        answer.inputs = [
+            Input(request_digest(answer.url, head + text), input_tokens(each))
+            for text, each in zip(texts, inputs, strict=True)
+        ]
+        refusal = _embedding_refusal(body, inputs, answer.input_tokens)
+        if refusal is not None:
+            _refuse(answer, refusal.message, param=refusal.param, code=refusal.code)
             return
-        given = body.get("input")
-        several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
         answer.base64 = body.get("encoding_format") == "base64"
-        self._writer.embed(answer, len(given) if several and given else 1, dimensions)
+        self._writer.embed(answer, texts, body.get("dimensions", _DEFAULT_DIMENSIONS))
+
+
+class _Refusal(NamedTuple):
+    """Why the API refuses a request."""
+
+    message: str
+    param: str = "input"
+    code: str | None = "invalid_value"
+
+
+def _embedding_refusal(
+    body: Mapping[str, Any], inputs: Sequence[Any], tokens: int
+) -> _Refusal | None:
+    dimensions = body.get("dimensions", _DEFAULT_DIMENSIONS)
+    if not isinstance(dimensions, int) or not 1 <= dimensions <= _MAX_DIMENSIONS:
+        return _Refusal(f"Invalid value for 'dimensions' = {dimensions}.", "dimensions")
+    encoding = body.get("encoding_format", "float")
+    if encoding not in ("float", "base64"):
+        return _Refusal(f"Invalid value: '{encoding}'.", "encoding_format")
+    if not all(isinstance(each, (str, list)) and each for each in inputs):
+        return _Refusal("'$.input' is invalid. Please check the API reference.", code=None)
+    if len(inputs) > _MAX_INPUTS:
+        found = f"maximum length {_MAX_INPUTS}, but got an array with length {len(inputs)}"
+        return _Refusal(f"Invalid 'input': array too long. Expected an array with {found} instead.")
+    if tokens > _MAX_INPUT_TOKENS:
+        message = f"Requested {tokens} tokens, max {_MAX_INPUT_TOKENS} tokens per request."
+        return _Refusal(message, code="max_tokens_per_request")
+    return None
+
+
+def _unknown_part(messages: object) -> str | None:
+    """The type of a part that chat does not know; some are those of the other endpoint."""
+    for part in content_parts(messages if isinstance(messages, list) else []):
+        if part.get("type") not in _CHAT_PARTS:
+            return str(part.get("type"))
+    return None
 
 
 def _text_format(body: Mapping[str, Any]) -> Any:

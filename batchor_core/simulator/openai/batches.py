@@ -1,59 +1,33 @@
 """One batch of the simulated provider: its plan in time, and how it looks at an instant."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from batchor_core.simulator.batch_plan import WINDOW_S, BatchPlan
 from batchor_core.simulator.clock import SimulatorClock
 from batchor_core.simulator.options import SimulatorOptions
 from batchor_core.simulator.spool import StoredFile
 
-WINDOW_S = 86_400.0
-Ending = Literal["completed", "expired", "cancelled"]
-
 
 @dataclass(kw_only=True)
-class Batch:
-    """A batch. All times are instants of the simulator's clock.
+class Batch(BatchPlan):
+    """A batch with its files.
 
     Attributes:
-        number: Order of creation, from 0.
-        portion: The part of its requests that is executed before it ends, 0 to 1.
-        execute_at: When the last of them has been executed.
         source: The input file, once validation found it.
         output_expiry_s: How long its result files live; None is the provider's default.
         errors: Why validation failed.
-        spoilt: What was done to its result files; empty if nothing.
         has_empty_files: Whether it names result files that have no line, too.
-        unready_gets: How many downloads of each result file are answered with 404 first.
-        quota_held_s: How long its tokens count as enqueued after its end.
     """
 
-    id: str
-    number: int
-    ledger_number: int
-    endpoint: str
     input_file_id: str
     metadata: dict[str, str] | None
-    created_at: float
     in_progress_at: float
-    execute_at: float
-    ends_at: float
-    expires_at: float
-    visible_at: float
-    ending: Ending = "completed"
-    portion: float = 1.0
     output_expiry_s: float | None = None
-    unseen_gets: int = 0
-    spoilt: str = ""
     has_empty_files: bool = False
-    unready_gets: int = 0
-    quota_held_s: float = 0.0
-    cancelling_at: float | None = None
     validated: bool = False
-    executed: bool = False
     source: StoredFile | None = None
     model: str | None = None
-    total: int = 0
     tokens: int = 0
     completed: int = 0
     failed: int = 0
@@ -63,26 +37,23 @@ class Batch:
     error_file_id: str | None = None
     errors: list[dict[str, Any]] | None = field(default=None)
 
-    @property
-    def run(self) -> str:
-        """The run that sent it, as its metadata says; empty if unknown."""
-        return (self.metadata or {}).get("batchor_run", "")
+    def reject(self, errors: list[dict[str, Any]]) -> None:
+        """Let its validation fail."""
+        self.errors = errors
 
-    def expire(self, portion: float) -> None:
-        """Let it expire at its end, with `portion` of its requests executed."""
-        self.ending, self.portion = "expired", portion
-        self.execute_at = self.expires_at = self.ends_at
+    def keep_empty_files(self) -> None:
+        """Let it name result files that have no line."""
+        self.has_empty_files = True
 
     def cancel(self, now: float, finalizing_s: float) -> None:
         """Stop it now: what is done is done, the rest is not executed."""
-        if not self.executed:
-            working = self.execute_at - self.in_progress_at
-            progress = (now - self.in_progress_at) / working if working > 0 else 0.0
-            self.portion *= min(1.0, max(0.0, progress))
-            self.execute_at = now
-        self.cancelling_at, self.ends_at, self.ending = now, now + finalizing_s, "cancelled"
+        self.stop(now, self.in_progress_at, finalizing_s)
         if not self.validated:
             self.validated = self.executed = True
+
+    def is_due(self, now: float) -> bool:
+        """Whether its requests are to be executed."""
+        return self.errors is None and self.validated and super().is_due(now)
 
     def holds_tokens(self, at: float) -> bool:
         """Whether its tokens count as enqueued at an instant."""
@@ -188,6 +159,7 @@ def plan_batch(
         number=number,
         ledger_number=ledger_number,
         endpoint=request["endpoint"],
+        run=(request.get("metadata") or {}).get("batchor_run", ""),
         input_file_id=request["input_file_id"],
         metadata=request.get("metadata"),
         output_expiry_s=(request.get("output_expires_after") or {}).get("seconds"),

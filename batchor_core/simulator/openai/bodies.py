@@ -9,6 +9,7 @@ import msgspec
 from batchor_core.simulator.answers import NOTICE, Answer
 
 _encode = msgspec.json.Encoder().encode
+_ERROR_TYPES = {400: "invalid_request_error", 401: "invalid_request_error", 429: "rate_limit_error"}
 _OVER = {
     "batch_expired": "This request could not be executed before the completion window expired.",
     "batch_cancelled": "This batch was cancelled before this request could be executed.",
@@ -21,7 +22,7 @@ def result_line(answer: Answer, number: int, custom_id: str | None = None) -> by
     if answer.status == 200:
         body = _BODIES[answer.url](answer, key)
     else:
-        body = {} if answer.error is None else {"error": answer.error}
+        body = {} if answer.error is None else {"error": _error(answer.status, answer.error)}
     response = {
         "status_code": answer.status,
         "request_id": f"req_{key}" if answer.status else "",
@@ -39,6 +40,10 @@ def result_line(answer: Answer, number: int, custom_id: str | None = None) -> by
     for found, instead in answer.patches:
         line = line.replace(found, instead, 1)
     return line
+
+
+def _error(status: int, error: dict[str, Any]) -> dict[str, Any]:
+    return {**error, "type": error["type"] or _ERROR_TYPES.get(status, "server_error")}
 
 
 def left_over_line(custom_id: str, code: str, number: int) -> bytes:

@@ -1,70 +1,46 @@
 """What the OpenAI protocol does: batches that live, execute once, and end."""
 
-import random
-import threading
-import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from batchor_core.simulator.answers import AnswerWriter
-from batchor_core.simulator.batch_faults import (
-    RESULTS_GONE,
-    RESULTS_MISSING,
-    BatchKind,
-    Moment,
-)
-from batchor_core.simulator.clock import SimulatorClock
-from batchor_core.simulator.faults import FaultBook, Target
-from batchor_core.simulator.ledger import Ledger
-from batchor_core.simulator.list_faults import ListKind
+from batchor_core.simulator.batch_plan import RESULTS_GONE, RESULTS_MISSING
+from batchor_core.simulator.batch_service import BatchService
+from batchor_core.simulator.execution import ExecutionLog, LineFile
+from batchor_core.simulator.faults import Target
 from batchor_core.simulator.openai.answering import OpenAIAnswerer
 from batchor_core.simulator.openai.batches import Batch, plan_batch
 from batchor_core.simulator.openai.creation import check_creation
-from batchor_core.simulator.openai.execution import BatchExecution, LineFile
+from batchor_core.simulator.openai.execution import BatchExecution
 from batchor_core.simulator.openai.files import FileShelf
 from batchor_core.simulator.openai.validation import inspect_file
 from batchor_core.simulator.openai.wire import WireError, list_body, page_of
-from batchor_core.simulator.options import SimulatorOptions
-from batchor_core.simulator.record_faults import RecordKind
-from batchor_core.simulator.spool import Spool, StoredFile
+from batchor_core.simulator.spool import StoredFile
+from batchor_core.simulator.world import World
 
+MAX_REQUESTS = 50_000
+MAX_FILE_BYTES = 200_000_000
 _MAX_PAGE = 100
 _DEFAULT_PAGE = 20
-_LIST_BUDGET_S = 5.0
 
 
-class OpenAIService:
+class OpenAIService(BatchService[Batch]):
     """Files and batches of one simulated account.
 
-    Nothing runs in the background: each call first settles what has become due. Validation goes
-    first and in the order of time, since batches compete for the token limit; execution follows.
-    A batch is not past `in_progress` before its requests were executed, so a list call may stop
-    executing after a few seconds and leave the rest to the next call.
-
-    Safe to use from several threads; calls may block for as long as a batch takes to execute.
+    Validation goes first and in the order of time, since batches compete for the token limit;
+    execution follows.
     """
 
-    def __init__(
-        self,
-        options: SimulatorOptions,
-        *,
-        clock: SimulatorClock,
-        spool: Spool,
-        faults: FaultBook,
-        ledger: Ledger,
-    ) -> None:
-        self._options = options
-        self._clock = clock
-        self._spool = spool
-        self._faults = faults
-        self._ledger = ledger
-        self._answerer = OpenAIAnswerer(AnswerWriter(options.seed))
-        self._files = FileShelf(spool, clock, options.max_file_bytes)
-        self._batches: dict[str, Batch] = {}
-        self._live: dict[str, Batch] = {}
-        self._lock = threading.RLock()
+    protocol = "openai"
+    prefix = ""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._answerer = OpenAIAnswerer(world.writer)
+        limit = self._options.max_file_bytes
+        self._files = FileShelf(
+            self._spool, self._clock, MAX_FILE_BYTES if limit is None else limit
+        )
 
     def new_upload_path(self) -> Path:
         """Where the next upload goes; its name becomes the file's id."""
@@ -122,8 +98,7 @@ class OpenAIService:
                 now=self._clock.now(),
                 request=checked,
             )
-            self._batches[batch.id] = self._live[batch.id] = batch
-            self._apply_faults(batch, "create")
+            self._open(batch)
             return self._render(batch, "batches.create")
 
     def get_batch(self, batch_id: str) -> dict[str, Any]:
@@ -139,13 +114,7 @@ class OpenAIService:
     def list_batches(self, query: Mapping[str, str]) -> dict[str, Any]:
         """A page of batches, newest first."""
         with self._lock:
-            self._settle(budget_s=_LIST_BUDGET_S)
-            now = self._clock.now()
-            batches = [batch for batch in self._batches.values() if batch.visible_at <= now]
-            batches.reverse()
-            struck = self._struck_lists()
-            for kind in struck:
-                batches = kind.order(batches)
+            batches, struck = self._listed()
             data, has_more = page_of(batches, query, default=_DEFAULT_PAGE, highest=_MAX_PAGE)
             rendered = [self._render(batch, "batches.list") for batch in data]
             page = list_body(rendered, has_more=has_more)
@@ -166,45 +135,17 @@ class OpenAIService:
                 batch.cancel(now, self._options.finalizing_s)
             return self._render(batch, "batches.cancel")
 
-    def target(self, batch_id: str) -> Target:
-        """What fault rules may match of a batch that is named in a call."""
-        batch = self._batches.get(batch_id)
-        if batch is None:
-            return Target()
-        return Target(run=batch.run, batch=batch.number, endpoint=batch.endpoint)
-
     def creation_target(self, request: Any) -> Target:
         """What fault rules may match of a batch that is about to be created."""
         given = request if isinstance(request, dict) else {}
         run = (given.get("metadata") or {}).get("batchor_run", "")
         return Target(run=run, batch=len(self._batches), endpoint=given.get("endpoint"))
 
-    def settle(self) -> None:
-        """Execute everything that is due."""
-        with self._lock:
-            self._settle()
-
-    def describe(self) -> dict[str, dict[str, Any]]:
-        """Status, run and creation time of every batch."""
-        with self._lock:
-            now = self._clock.now()
-            return {
-                batch.id: {
-                    "status": batch.status(now),
-                    "run": batch.run,
-                    "endpoint": batch.endpoint,
-                    "created_at": self._clock.unix(batch.created_at),
-                    "total": batch.total,
-                }
-                for batch in self._batches.values()
-            }
-
     def reset(self) -> None:
         """Forget every file and batch."""
         with self._lock:
             self._files.clear()
-            self._batches.clear()
-            self._live.clear()
+            super().reset()
 
     def _batch(self, batch_id: str) -> Batch:
         batch = self._batches.get(batch_id)
@@ -212,22 +153,10 @@ class OpenAIService:
             raise _no_batch(batch_id)
         return batch
 
-    def _settle(self, *, only: str | None = None, budget_s: float | None = None) -> None:
-        now = self._clock.now()
+    def _prepare(self, now: float) -> None:
         for batch in sorted(self._live.values(), key=lambda batch: batch.in_progress_at):
             if not batch.validated and batch.in_progress_at <= now:
                 self._validate(batch)
-        started = time.monotonic()
-        for batch in sorted(self._live.values(), key=lambda batch: batch.execute_at):
-            due = batch.errors is None and batch.validated and not batch.executed
-            if not due or batch.execute_at > now or only not in (None, batch.id):
-                continue
-            if budget_s is not None and time.monotonic() - started > budget_s:
-                break
-            self._execute(batch)
-        self._live = {
-            batch.id: batch for batch in self._live.values() if not batch.is_terminal(now)
-        }
 
     def _validate(self, batch: Batch) -> None:
         batch.validated = True
@@ -236,7 +165,7 @@ class OpenAIService:
             message = f"Cannot find file {batch.input_file_id}, or it has been deleted."
             batch.errors = [_batch_error("invalid_request", message, "input_file_id")]
             return
-        limit = self._options.max_requests_per_batch
+        limit = self._options.max_requests_per_batch or MAX_REQUESTS
         found = inspect_file(batch.source.path, batch.endpoint, limit)
         batch.total, batch.tokens, batch.model = found.total, found.tokens, found.model
         if found.errors:
@@ -259,33 +188,18 @@ class OpenAIService:
         )
         return enqueued + batch.tokens > limit
 
-    def _apply_faults(self, batch: Batch, moment: Moment) -> None:
-        for rule, kind in self._faults.rules(BatchKind, self.target(batch.id)):
-            if kind.moment == moment and rule.strike():
-                kind.apply(rule, batch)
-
-    def _render(self, batch: Batch, route: str) -> dict[str, Any]:
-        record = batch.render(self._clock.now(), self._clock)
-        target = replace(self.target(batch.id), route=route)
-        for rule, kind in self._faults.rules(RecordKind, target):
-            if rule.strike(batch.id):
-                kind.apply(rule, record)
-        return record
-
-    def _struck_lists(self) -> list[ListKind]:
-        rules = self._faults.rules(ListKind, Target(route="batches.list"))
-        return [kind for rule, kind in rules if rule.strike()]
+    def _record(self, batch: Batch) -> dict[str, Any]:
+        return batch.render(self._clock.now(), self._clock)
 
     def _execute(self, batch: Batch) -> None:
         assert batch.source is not None
         execution = BatchExecution(
             batch,
             answerer=self._answerer,
-            faults=self._faults,
-            ledger=self._ledger,
+            log=ExecutionLog(batch, faults=self._faults, ledger=self._ledger),
             created_unix=self._clock.unix(batch.execute_at),
         )
-        shuffler = self._shuffler(batch)
+        shuffler = self._shuffler(batch) if self._options.shuffle_output else None
         with (
             LineFile(self.new_upload_path(), shuffler) as output,
             LineFile(self.new_upload_path(), shuffler) as errors,
@@ -314,11 +228,6 @@ class OpenAIService:
         )
         file.unready_gets = batch.unready_gets
         return file.id
-
-    def _shuffler(self, batch: Batch) -> random.Random | None:
-        if not self._options.shuffle_output:
-            return None
-        return random.Random(f"{self._options.seed}:{batch.number}")  # noqa: S311 no secret
 
 
 def _no_batch(batch_id: str) -> WireError:

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from batchor_core.simulator.answers import estimate_tokens
 from batchor_core.simulator.openai.requests import (
     REQUIRED_PARAMETER,
     RequestLine,
+    count_tokens,
     decode_line,
+    input_count,
     raw_lines,
 )
 
@@ -23,6 +24,7 @@ class Inspection:
     """What is in an input file, and what is wrong with it."""
 
     total: int = 0
+    inputs: int = 0
     tokens: int = 0
     model: str | None = None
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -36,7 +38,13 @@ class Inspection:
 
 
 def inspect_file(path: Path, endpoint: str, max_requests: int) -> Inspection:
-    """Read an input file once and check every line of it."""
+    """Read an input file once and check every line of it.
+
+    Args:
+        path: The file.
+        endpoint: What the batch is for.
+        max_requests: How many lines it may have; of embeddings also how many inputs in all.
+    """
     inspection = Inspection()
     seen: set[str] = set()
     for number, raw in enumerate(raw_lines(path), start=1):
@@ -51,8 +59,14 @@ def inspect_file(path: Path, endpoint: str, max_requests: int) -> Inspection:
         except (msgspec.DecodeError, UnicodeDecodeError):
             inspection.add("invalid_json_line", _explain(raw), line=number)
             continue
-        inspection.tokens += estimate_tokens(len(_encode(line.body)))
+        inspection.tokens += count_tokens(line.url, line.body, len(_encode(line.body)))
         _check_line(inspection, line, number, endpoint)
+        inspection.inputs += input_count(line)
+        if inspection.inputs > max_requests:
+            inspection.add(
+                "too_many_tasks", f"The batch has more than {max_requests} inputs.", line=number
+            )
+            break
         if line.custom_id in seen:
             inspection.add(
                 "duplicate_custom_id",

@@ -5,10 +5,12 @@ from typing import Any, Protocol, TypeVar
 
 from starlette.responses import JSONResponse
 
+from batchor_core.simulator.calls import Refusal
+
 ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/embeddings")
 
 
-class WireError(Exception):
+class WireError(Refusal):
     """A call that is refused with an error in OpenAI's shape."""
 
     def __init__(
