@@ -17,6 +17,7 @@ from batchor_core.errors import (
 from batchor_core.executor.cycle import Attachment, Cycle
 from batchor_core.executor.digests import RowsDigest, check_unique_ids, fingerprint
 from batchor_core.executor.requests import RequestReader, source_mark
+from batchor_core.executor.retake import retake
 from batchor_core.executor.seal import ChunkWriter, Position, open_chunk
 from batchor_core.job import encode_declaration
 from batchor_core.model.records import ChunkRecord
@@ -26,6 +27,8 @@ from batchor_core.sources.protocol import ItemBlock
 
 def ingest(cycle: Cycle) -> bool:
     """Seal chunks until the source is read to its end or the cycle's time is used up.
+
+    A retry run has no source: its items are cut out of the run whose failed ones it asks again.
 
     A crash leaves sealed chunks with a checkpoint, and perhaps files that nothing points at; the
     next cycle goes on behind the last sealed chunk.
@@ -37,6 +40,8 @@ def ingest(cycle: Cycle) -> bool:
         RunIngestionSourceRequiredError: This process has no source to go on with.
         SourceError: The input cannot be read, or two rows carry the same id.
     """
+    if cycle.run.retry_of is not None:
+        return retake(cycle, cycle.run.retry_of)
     if cycle.attachment is None:
         raise RunIngestionSourceRequiredError(
             f"run {cycle.run.run_id!r} was cut short while reading its input: start it again with "
@@ -153,7 +158,7 @@ class _Ingestion:
         rest = block.tail(skip)
         read = self._reader.read(rest, self._row)
         bodies = [body for _, body in read.encoded]
-        ratio = cycle.tokens.tokens_per_byte(cycle.plan.job.provider_config.model, bodies)
+        ratio = cycle.tokens.tokens_per_byte(cycle.plan.vocabulary, bodies)
         extra = self._extra_columns(rest)
         begin = 0
         for i, (key, body) in enumerate(read.encoded):
@@ -178,11 +183,11 @@ class _Ingestion:
         count = len(block)
         metadata: list[str | None] = [None] * count
         kept = self._cycle.plan.kept
+        given = block.metadata
         if block.items is not None:
-            metadata = [
-                msgspec.json.encode(item.metadata).decode() if item.metadata else None
-                for item in block.items
-            ]
+            given = [item.metadata for item in block.items]
+        if given is not None:
+            metadata = [msgspec.json.encode(m).decode() if m else None for m in given]
         columns: dict[str, Any] = {METADATA: pa.array(metadata, pa.string())}
         if len(kept):
             arrays = [self._kept_array(block, field) for field in kept]

@@ -66,6 +66,12 @@ class RunPlan:
         return None if self.dimensions is None else pa.schema([embedding_field(self.dimensions)])
 
     @property
+    def vocabulary(self) -> str | None:
+        """The model by whose vocabulary tokens are counted; None where none is published."""
+        config = self.job.provider_config
+        return config.model if config.provider == "openai" else None
+
+    @property
     def limits(self) -> ChunkLimits:
         """The bounds of one chunk."""
         return ChunkLimits.of(self.job.chunk_policy, self.provider.limits)
@@ -129,11 +135,12 @@ def bind(
         columns=ModelColumns(output) if output else None,
         kept=kept,
         result_schema=result_schema,
-        price=_price_of(config),
+        price=price_of(config),
     )
 
 
-def _price_of(config: ProviderConfig) -> Price | None:
+def price_of(config: ProviderConfig) -> Price | None:
+    """Return the batch price of a model: the one that the user states, else the known one."""
     price = batch_price(config.provider, config.model, config.price)
     factor = config.cache_write_factor
     if price is None or factor is None:

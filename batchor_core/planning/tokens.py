@@ -43,9 +43,12 @@ class TokenEstimator:
         self._load = load or load_vocabulary
         self._vocabularies: dict[str, Vocabulary | None] = {}
 
-    def tokens_per_byte(self, model: str, bodies: Sequence[bytes]) -> float:
-        """Return tokens per byte over a sample of ``bodies``, the safety margin included."""
-        vocabulary = self._vocabulary(model)
+    def tokens_per_byte(self, model: str | None, bodies: Sequence[bytes]) -> float:
+        """Return tokens per byte over a sample of ``bodies``, the safety margin included.
+
+        ``model`` is one of OpenAI's; None for one whose vocabulary nobody publishes.
+        """
+        vocabulary = self._vocabulary(model) if model else None
         step = max(1, len(bodies) // SAMPLE_LINES)
         sample = [body[:SAMPLE_BYTES].decode(errors="ignore") for body in bodies[::step]]
         sample = sample[:SAMPLE_LINES]

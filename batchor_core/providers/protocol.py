@@ -7,7 +7,7 @@ It keeps no state but its connections, and is safe to use from several threads.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,6 +94,10 @@ class Sighting:
     candidates: Sequence[ProviderBatch] = ()
 
 
+_LEAST_WINDOW = timedelta(hours=1)
+"""After a submission was intended its batch may be created for so long at least, to be sure."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """The submission whose batch is looked for.
@@ -105,6 +109,8 @@ class Wanted:
         request_count: How many requests it has.
         since: An instant of the provider's own clock before which it cannot have been created;
             None where nothing tells.
+        until: An instant of the same clock after which it cannot have been created; None where
+            nothing tells.
     """
 
     key: str
@@ -112,17 +118,24 @@ class Wanted:
     chunk_token: str
     request_count: int
     since: datetime | None = None
+    until: datetime | None = None
 
     @classmethod
     def of(cls, submission: SubmissionRecord) -> "Wanted":
         """Return what is known of a submission that may have a batch."""
         key = parse_submission_key(submission.key)
+        since, last = submission.create_server_time, submission.create_allowed_until
+        until = None
+        if since is not None and last is not None:
+            # A duration by our clock, which may have jumped: never less than the least.
+            until = since + max(last - submission.intended_at, _LEAST_WINDOW)
         return cls(
             key=submission.key,
             upload_ref=submission.upload_ref,
             chunk_token=key.chunk_token if key else "",
             request_count=submission.reserved_requests,
-            since=submission.create_server_time,
+            since=since,
+            until=until,
         )
 
 

@@ -9,6 +9,7 @@ import contextlib
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -519,6 +520,18 @@ class KeylessContract(ProviderContract):
         sighting = provider.find(self.wanted(upload))
         assert not sighting.matches
         assert not sighting.candidates
+
+    def test_what_came_later_is_no_candidate(self, provider: BatchProvider, requests: Path) -> None:
+        """Every batch of the same size that anybody ever makes would be a suspect."""
+        upload = provider.upload(requests, key=KEY)
+        create(provider, requests, upload.ref)
+        wanted = self.wanted(upload)
+        assert upload.server_time is not None
+        assert provider.find(
+            replace(wanted, until=upload.server_time + timedelta(hours=1))
+        ).candidates
+        before = upload.server_time - timedelta(seconds=1)
+        assert not provider.find(replace(wanted, until=before)).candidates
 
     def test_two_candidates_of_one_size(
         self, sim: Simulator, provider: BatchProvider, requests: Path, tmp_path: Path

@@ -20,7 +20,13 @@ from batchor_core.model.records import (
     Usage,
 )
 from batchor_core.model.states import RunState
-from batchor_core.store.protocol import MemberClaim, ScopeFull, Store, WaiterRequest
+from batchor_core.store.protocol import (
+    MemberClaim,
+    OverBudget,
+    ScopeFull,
+    Store,
+    WaiterRequest,
+)
 
 LEASE_S = 120.0
 
@@ -131,8 +137,8 @@ class RunDriver:
 
     def try_intend(
         self, chunk: ChunkRecord, limits: ScopeLimits | None = None, **changes: Any
-    ) -> SubmissionRecord | ScopeFull:
-        """Intend a submission of the chunk; the scope may be full."""
+    ) -> SubmissionRecord | ScopeFull | OverBudget:
+        """Intend a submission of the chunk; the scope may be full, or a budget used up."""
         submission = new_submission(self.run_id, chunk, **changes)
         return self.store.intend(self.lease, submission, limits or ScopeLimits())
 

@@ -382,6 +382,8 @@ def _in_total(timeout_s: float) -> httpx2.Timeout:
 def _is_alike(batch: ProviderBatch, wanted: Wanted, oldest: datetime | None) -> bool:
     if is_older(batch, oldest):
         return False
+    if wanted.until and batch.created_at and batch.created_at > wanted.until:
+        return False
     return batch.counts is None or sum(batch.counts.values()) == wanted.request_count
 
 
