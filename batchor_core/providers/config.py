@@ -3,21 +3,21 @@
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Set
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
+    GetCoreSchemaHandler,
     PositiveFloat,
     PositiveInt,
     SecretStr,
     ValidationError,
     field_validator,
 )
-from pydantic import model_validator as validates
+from pydantic_core import core_schema
 
 from batchor_core.errors import ConfigurationError
 
@@ -32,9 +32,15 @@ class ProviderConfigModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    @validates(mode="wrap")
     @classmethod
-    def _in_one_line(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Wrap the whole: a model validator would leave out those of subclasses."""
+        return core_schema.no_info_wrap_validator_function(cls._in_one_line, handler(source))
+
+    @classmethod
+    def _in_one_line(cls, data: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> Any:
         try:
             return handler(data)
         except ValidationError as exc:

@@ -74,8 +74,11 @@ def _without_response(rule: FaultRule, answer: Answer) -> None:
 def _failed_body(rule: FaultRule, answer: Answer) -> None:
     def edit(record: dict[str, Any]) -> None:
         body = record["response"]["body"]
-        body.update(status="failed", output=[], usage=None)
+        answers = [name for name in ("output", "choices", "data") if name in body]
+        body.update({name: [] for name in answers}, usage=None)
         body["error"] = {"code": rule["code"], "message": rule["message"]}
+        if "output" in body:
+            body["status"] = "failed"
 
     answer.edits += (edit,)
     answer.billed, answer.fault = False, "failed_body"

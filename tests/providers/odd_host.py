@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -93,15 +93,21 @@ class OddHost:
 
 
 @contextmanager
-def odd_provider(script: Script | Reply) -> Iterator[tuple[OpenAIProvider, OddHost]]:
-    """Run a host, with an adapter connected to it."""
+def odd_provider(
+    script: Script | Reply, *, path: str = "/v1", **fields: Any
+) -> Iterator[tuple[OpenAIProvider, OddHost]]:
+    """Run a host, with an adapter connected to it.
+
+    Args:
+        script: What the host answers.
+        path: Path of the base URL.
+        fields: Further fields of the configuration.
+    """
     host = OddHost(script if callable(script) else lambda _: script)
-    config = OpenAIProviderConfig(
-        model="gpt-test", base_url=f"{host.url}/v1", api_key=SecretStr(SECRET), timeout_s=10
-    )
-    provider = OpenAIProvider(config)
+    given = {"api_key": SecretStr(SECRET), "timeout_s": 10, **fields}
+    config = OpenAIProviderConfig(model="gpt-test", base_url=f"{host.url}{path}", **given)
     try:
-        yield provider, host
+        with closing(OpenAIProvider(config)) as provider:
+            yield provider, host
     finally:
-        provider.close()
         host.close()

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchor_core.errors import ProviderError
+from batchor_core.errors import ConfigurationError, MissingCredentialsError, ProviderError
 from batchor_core.model.faults import FaultKind
+from batchor_core.providers.openai import OpenAIProviderConfig
 from batchor_core.providers.openai.records import batch_of, page_of
-from batchor_core.providers.protocol import BatchPhase
+from batchor_core.providers.protocol import BatchPhase, RawPart
 from batchor_core.providers.wire import UnusableAnswerError, object_of
 from batchor_core.testing.provider_suite import wanted
-from tests.providers.odd_host import OddHost, Reply, Seen, odd_provider
+from tests.providers.odd_host import SECRET, OddHost, Reply, Seen, odd_provider
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -134,6 +135,17 @@ def test_a_redirected_create_is_not_repeated(tmp_path: Path) -> None:
         "metadata": {"batchor_key": "k", "t": "1"},
     }
     assert seen.headers["authorization"].startswith("Bearer sk-")
+
+
+def test_a_create_names_its_submission_to_hosts_that_honour_it(tmp_path: Path) -> None:
+    """On Perplexity a create that is repeated on the way would become two batches."""
+    seen = []
+    for key in ("läuft/0-abcdefgh/sub_a", "läuft/0-abcdefgh/sub_a", "läuft/0-abcdefgh/sub_b"):
+        with odd_provider(Reply(body={"id": "b"})) as (provider, host):
+            provider.create(upload_ref="f", path=tmp_path, key=key, tags={}, timeout_s=5)
+        seen.append(host.seen[0].headers["idempotency-key"])
+        assert "output_expires_after" not in json.loads(host.seen[0].body)  # it answers 400 there
+    assert seen[0] == seen[1] != seen[2]
 
 
 @pytest.mark.parametrize("body", [{}, {"id": ""}, {"id": None}, {"id": 7}, [], b"{", b"\xff"])
@@ -320,3 +332,151 @@ def test_an_unreachable_host_says_so() -> None:
         host.close()
         with pytest.raises(ProviderError, match="refused"):
             provider.get("batch_a")
+
+
+NOVITA = {"id": "batch_n", "status": "FAILED", "errors": "file is malformed", "metadata": None}
+OGX = {
+    "id": "batch_o",
+    "status": "failed",
+    "errors": {"data": [{"code": "invalid_json_line", "message": "m", "line": 2}]},
+    "output_file_id": "file-o",
+    "error_file_id": "file-e",
+    "request_counts": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "message", "lines"),
+    [(NOVITA, "file is malformed", []), (OGX, "m", [2])],
+    ids=["Novita", "OGX"],
+)
+def test_rejections_in_other_words(record: dict[str, Any], message: str, lines: list[int]) -> None:
+    """A rejected batch would be waited for, or its reason be lost."""
+    batch = batch_of(record)
+    assert batch.phase is BatchPhase.REJECTED
+    assert batch.fault is not None
+    assert batch.fault.message == message
+    assert list(batch.line_faults or {}) == lines
+
+
+MARITACA = {"id": "batch_m", "status": "succeeded", "output_file_id": "f", "error_file_id": ""}
+
+
+def test_an_end_in_other_words() -> None:
+    """On Maritaca a batch would be polled for ever, and then for a file without a name."""
+    batch = batch_of(MARITACA)
+    assert batch.phase is BatchPhase.ENDED
+    assert batch.result == {"output_file_id": "f", "errors_file_id": None}
+
+
+@pytest.mark.parametrize("endpoint", ["responses", "chat", "embeddings"])
+def test_an_error_beside_its_response(endpoint: str, tmp_path: Path) -> None:
+    """On vLLM a failed row would not say why it failed."""
+    response = {"status_code": 400, "request_id": "r", "body": None}
+    error = {"error": {"message": "too long", "type": "BadRequestError"}}
+    line = json.dumps({"custom_id": "a-0", "response": response, "error": error}).encode()
+    fields = {"endpoint": endpoint, "dimensions": 2 if endpoint == "embeddings" else None}
+    with odd_provider(Reply(), **fields) as (provider, _):
+        answer = provider.decode(RawPart(kind="output", path=tmp_path), line)
+    assert answer is not None
+    assert answer.fault is not None
+    assert (answer.fault.code, answer.fault.message) == ("BadRequestError", "too long")
+    assert not answer.fault.retryable
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "fields", "path"),
+    [
+        ("responses", {}, "/responses"),
+        ("chat", {}, "/chat/completions"),
+        ("embeddings", {"dimensions": 2}, "/embeddings"),
+    ],
+)
+def test_azure_with_an_api_version(
+    endpoint: str, fields: dict[str, Any], path: str, tmp_path: Path
+) -> None:
+    """On Azure every call would be refused, or every batch fail for a wrong address."""
+    (tmp_path / "requests").write_bytes(b"{}\n")
+    azure = {"endpoint": endpoint, "api_version": "2025-04-01-preview", **fields}
+    with odd_provider(Reply(body={**AZURE, "data": []}), path="", **azure) as (provider, host):
+        provider.upload(tmp_path / "requests", key="k")
+        provider.create(upload_ref="f", path=tmp_path, key="k", tags={}, timeout_s=5)
+        provider.get("batch_a")
+        provider.find(wanted(None, "k"))
+        provider.cancel("batch_a")
+        provider.download_results({"output_file_id": "f"}, tmp_path, lambda: None)
+        provider.delete_remote(upload_ref="f", result=None)
+        coder = provider.encoder(system_prompt=None, schema=None)
+        line = json.loads(coder.line("a-0", coder.encode("hello")[1]))
+        assert provider.host == host.url.removeprefix("http://")
+        assert provider.account.startswith(f"openai:{provider.host}:")
+        assert provider.scope == f"openai:{provider.host}:::gpt-test"
+    assert [(seen.method, seen.path.partition("?")[0]) for seen in host.seen] == [
+        ("POST", "/openai/files"),
+        ("POST", "/openai/batches"),
+        ("GET", "/openai/batches/batch_a"),
+        ("GET", "/openai/batches"),
+        ("POST", "/openai/batches/batch_a/cancel"),
+        ("GET", "/openai/files/f/content"),
+        ("DELETE", "/openai/files/f"),
+    ]
+    for seen in host.seen:
+        assert "api-version=2025-04-01-preview" in seen.path
+        assert seen.headers["api-key"] == SECRET
+        assert "authorization" not in seen.headers
+    assert json.loads(host.seen[1].body)["endpoint"] == line["url"] == path
+
+
+def test_azure_with_a_version_in_its_path() -> None:
+    """Azure's newer address would be asked for a path that it does not have."""
+    with odd_provider(Reply(body=AZURE), path="/openai/v1/") as (provider, host):
+        provider.get("batch_a")
+        coder = provider.encoder(system_prompt=None, schema=None)
+    assert host.seen[0].path == "/openai/v1/batches/batch_a"
+    assert host.seen[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert b'"url":"/v1/responses"' in coder.line("a-0", coder.encode("x")[1])
+
+
+def test_azures_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key for OpenAI would be sent to Azure, or Azure's own not be found."""
+    azure = {"api_version": "v", "api_key": None}
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
+    monkeypatch.setenv("AZURE_OPENAI_AD_TOKEN", "token-of-somebody")
+    monkeypatch.delenv("AZURE_OPENAI_API_KEY", raising=False)
+    with (
+        pytest.raises(MissingCredentialsError, match="set AZURE_OPENAI_API_KEY"),
+        odd_provider(Reply(), path="", **azure),
+    ):
+        pytest.fail("there is no key")
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "key-of-azure")
+    with odd_provider(Reply(body=AZURE), path="", **azure) as (provider, host):
+        provider.get("batch_a")
+    assert host.seen[0].headers["api-key"] == "key-of-azure"
+    assert "authorization" not in host.seen[0].headers
+
+
+def test_azures_results_behind_a_redirect(tmp_path: Path) -> None:
+    """Azure's key would be sent to a stranger."""
+    blob = OddHost(lambda _: Reply(body=b"{}\n"))
+    moved = Reply(status=302, headers={"location": f"{blob.url}/blob"}, body={})
+    try:
+        with odd_provider(moved, path="", api_version="v") as (provider, _):
+            provider.download_results({"output_file_id": "f"}, tmp_path, lambda: None)
+    finally:
+        blob.close()
+    assert "api-key" not in blob.seen[0].headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "base_url: needed beside api_version"),
+        ({"base_url": "https://r.openai.azure.com/openai/v1/"}, "base_url: give the resource"),
+        ({"base_url": "https://r.openai.azure.com/openai"}, "base_url: give the resource alone"),
+        ({"base_url": "https://r.openai.azure.com", "project": "p"}, "Azure has none"),
+    ],
+)
+def test_azures_configuration(fields: dict[str, Any], message: str) -> None:
+    """A user would find out at the first call, by a page that says "Resource not found"."""
+    with pytest.raises(ConfigurationError, match=message):
+        OpenAIProviderConfig(model="deployment", api_version="2025-04-01-preview", **fields)

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +74,14 @@ def test_a_line_has_the_documented_shape() -> None:
         "max_output_tokens": 9,
         "temperature": 0,
         "top_p": 1,
-        "text": {"format": SCHEMA},
+        "text": {
+            "format": {
+                "type": "json_schema",
+                "name": "verdict",
+                "schema": SCHEMA.schema,
+                "strict": True,
+            }
+        },
         "input": "hello",
     }
 
@@ -113,14 +121,9 @@ def test_the_parts_of_a_prompt() -> None:
 
 def test_keys_tell_requests_apart() -> None:
     """An answer to one question would be taken for the answer to another, at no cost."""
-    flat = {**SCHEMA, "name": "other"}
-    swapped = {
-        **SCHEMA,
-        "schema": {
-            **SCHEMA["schema"],  # type: ignore[dict-item]  # a mapping
-            "properties": {"answer": {"type": "boolean"}, "reasoning": {"type": "string"}},
-        },
-    }
+    flat = replace(SCHEMA, name="other")
+    properties = {"answer": {"type": "boolean"}, "reasoning": {"type": "string"}}
+    swapped = replace(SCHEMA, schema={**SCHEMA.schema, "properties": properties})
     coders = [
         encoder(),
         encoder(model="gpt-other"),
@@ -205,7 +208,7 @@ def test_params_that_are_no_json(params: dict[str, Any]) -> None:
         ({"model": ""}, "model: String should have at least 1 character"),
         ({"model": "m", "apikey": SECRET}, "apikey: Extra inputs are not permitted"),
         ({"model": SECRET, "endpoint": SECRET}, "endpoint: Input should be 'responses'"),
-        ({"model": "m", "timeout_s": -1, "max_output_tokens": 0}, "; timeout_s: Input should be"),
+        ({"model": "m", "timeout_s": -1, "max_output_tokens": 0}, "; max_output_tokens: Input"),
         ({"model": "m", "base_url": "localhost:8000"}, "base_url: give an absolute URL"),
         ({"model": "m", "base_url": f"http://me:{SECRET}@h/v1"}, "base_url: the URL is stored"),
         ({"model": "m", "base_url": f"http://h/v1?key={SECRET}"}, "base_url: the URL is stored"),
@@ -233,4 +236,5 @@ def test_a_configuration_keeps_its_secret() -> None:
     shown = f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
     assert SECRET not in shown
     again = OpenAIProviderConfig.model_validate_json(config.model_dump_json())
-    assert again == config.model_copy(update={"api_key": None})
+    assert again.model_dump() == config.model_dump()
+    assert again.api_key is None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.providers.openai.results import decode_line
+from batchor_core.providers.openai.usual_lines import usual_answer
 from batchor_core.providers.protocol import Answer
 
 JSON = st.recursive(
@@ -19,7 +20,7 @@ JSON = st.recursive(
 )
 USAGE = {
     "input_tokens": 11,
-    "input_tokens_details": {"cached_tokens": 3},
+    "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
     "output_tokens": 7,
     "output_tokens_details": {"reasoning_tokens": 2},
     "total_tokens": 18,
@@ -69,7 +70,11 @@ def test_a_complete_answer() -> None:
     """Text, usage or model of every answer would be wrong."""
     reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hidden"}]}
     tool = {"type": "function_call", "name": "f", "arguments": "{}"}
-    assert read(line(body(reasoning, tool, said("yes"), usage=USAGE))) == Answer(
+    usual = line(body(said("yes"), usage=USAGE))
+    unusual = line(body(reasoning, tool, said("yes"), usage=USAGE))
+    assert usual_answer(usual) == read(usual) == read(unusual)
+    assert usual_answer(unusual) is None
+    assert read(usual) == Answer(
         custom_id="a-0",
         text="yes",
         finish_reason="stop",
@@ -79,6 +84,7 @@ def test_a_complete_answer() -> None:
         cached_input_tokens=3,
         output_tokens=7,
         reasoning_tokens=2,
+        cache_write_tokens=1,
     )
 
 

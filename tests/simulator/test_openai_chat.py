@@ -72,3 +72,13 @@ def test_few_shot_messages_are_read(world: Any) -> None:
     ]
     answer = body_of(world, CHAT, messages=turns)
     assert "SYS\nQ1\nA1\nQ2" in answer["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize(("endpoint", "field"), [(CHAT, "choices"), ("/v1/embeddings", "data")])
+def test_a_failure_under_200_has_no_answer(world: Any, endpoint: str, field: str) -> None:
+    """Broken if a scripted failure left an answer in place, that a client may rightly take."""
+    world.sim.faults(kind="failed_body", code="server_error")
+    asked = {"input": "x"} if field == "data" else {"messages": [{"role": "user", "content": "x"}]}
+    answer = body_of(world, endpoint, **asked)
+    assert (answer[field], answer["error"]["code"]) == ([], "server_error")
+    assert world.sim.ledger().executed() == 0

@@ -1,6 +1,7 @@
 """What a user says about Gemini: model, backend, account, parameters."""
 
 import os
+import re
 from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
@@ -21,6 +22,8 @@ OWNED_PARAMS = frozenset(
 )
 """Fields of ``generationConfig`` that the job or another field here decides."""
 
+_MODEL = re.compile(r"[A-Za-z0-9][\w.@-]*(/[A-Za-z0-9][\w.@-]*)*")
+
 EMBEDDING_DIMENSIONS = {"gemini-embedding-001": 3072, "text-embedding-005": 768}
 """Length of the vectors of Google's own models (Google's model pages)."""
 
@@ -32,10 +35,10 @@ class GeminiProviderConfig(HostedProviderConfig):
     Application Default Credentials instead.
 
     Attributes:
-        model: As ``gemini-2.5-flash``.
+        model: As ``gemini-2.5-flash``; ``models/`` in front of it is left out.
         endpoint: ``generate`` (``generateContent``) or ``embeddings`` (``embedContent``).
         backend: ``developer``, ``vertex``, or ``auto``: Vertex where
-            ``GOOGLE_GENAI_USE_VERTEXAI`` says so.
+            ``GOOGLE_GENAI_USE_VERTEXAI`` (or ``GOOGLE_GENAI_USE_ENTERPRISE``, which wins) says so.
         input_mode: On the Developer API: a ``file`` of requests, requests ``inline`` in the
             create call, or ``auto``: a file where they are more than a few MB.
         generation_config: Fields of each request's ``generationConfig``, in REST spelling, as
@@ -65,7 +68,7 @@ class GeminiProviderConfig(HostedProviderConfig):
     task_type: str | None = None
     project: str | None = None
     location: str | None = None
-    gcs_uri: str | None = Field(default=None, pattern=r"^gs://[^/]+(/.*)?$")
+    gcs_uri: str | None = Field(default=None, pattern=r"^gs://[^/*?\[\]#]+(/[^*?\[\]#]*)?$")
     api_version: str | None = None
 
     @property
@@ -73,7 +76,9 @@ class GeminiProviderConfig(HostedProviderConfig):
         """Whether requests go to Vertex AI."""
         if self.backend != "auto":
             return self.backend == "vertex"
-        return os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "").lower() in ("1", "true")
+        names = ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI")
+        said = next((os.environ[name] for name in names if name in os.environ), "")
+        return said.lower() in ("1", "true")
 
     @property
     def endpoint_name(self) -> str:
@@ -103,6 +108,14 @@ class GeminiProviderConfig(HostedProviderConfig):
         if self.endpoint != "embeddings":
             return None
         return self.dimensions or EMBEDDING_DIMENSIONS.get(self.model)
+
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, model: str) -> str:
+        short = model.removeprefix("publishers/google/").removeprefix("models/")
+        if not _MODEL.fullmatch(short):
+            raise ValueError("give a model's name, as gemini-2.5-flash")
+        return short
 
     @field_validator("generation_config")
     @classmethod

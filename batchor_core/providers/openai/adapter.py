@@ -3,27 +3,34 @@
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
-from batchor_core.errors import MissingCredentialsError, ProviderError
+from batchor_core.errors import ProviderError
 from batchor_core.ids import path_segment
-from batchor_core.model.faults import Fault, FaultKind, FaultOwner
+from batchor_core.model.faults import FaultKind
 from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
 from batchor_core.providers.error_mapping import ErrorMapping
 from batchor_core.providers.http_dates import http_date
+from batchor_core.providers.listing import (
+    CLOCK_SLACK,
+    MAX_PAGES,
+    BatchList,
+    ListPage,
+    list_incomplete,
+)
+from batchor_core.providers.openai.client import open_client
 from batchor_core.providers.openai.config import OpenAIProviderConfig
+from batchor_core.providers.openai.endpoints import CODECS
 from batchor_core.providers.openai.faults import call_fault
 from batchor_core.providers.openai.records import METADATA_KEY, batch_of, page_of
-from batchor_core.providers.openai.requests import ENDPOINT_PATHS, ResponsesEncoder
-from batchor_core.providers.openai.results import decode_line
+from batchor_core.providers.openai.requests import endpoint_path
 from batchor_core.providers.protocol import (
     Answer,
     ProviderBatch,
@@ -43,40 +50,15 @@ from batchor_core.providers.wire import (
     required_id,
 )
 
-if TYPE_CHECKING:
-    from openai import OpenAI
-
 LIMITS = ProviderLimits(max_requests=50_000, max_bytes=190_000_000)
 """50,000 requests and 200 MB a file (the SDK's documentation); 5 % taken off the bytes."""
 
 _LIST_PAGE = 100
-_MAX_PAGES = 100
+_MAX_PAGES_BLIND = 100
 """How far back to look where nothing says when the upload was: 10,000 batches, five hours at the
 highest rate at which OpenAI lets an account create them."""
-_MAX_PAGES_TO_UPLOAD = 5_000
-_NO_KEY = "no OpenAI key: set OPENAI_API_KEY, or pass api_key to OpenAIProviderConfig"
-_CLOCK_SLACK = timedelta(seconds=5)
 _GONE = frozenset({404, 410})
 _NOT_CANCELLABLE = frozenset({400, 404, 409, 410})
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ListPage:
-    """One page of the list of batches.
-
-    Attributes:
-        breaks_off: Whether there is more that the server does not let us see: its cursor repeats,
-            or the pages that we allow ourselves are used up.
-    """
-
-    batches: list[ProviderBatch]
-    server_time: datetime | None
-    breaks_off: bool = False
-
-    def reaches_back_to(self, oldest: datetime) -> bool:
-        """Whether all that follows was created before ``oldest``; some hosts list oldest first."""
-        times = [batch.created_at for batch in self.batches if batch.created_at]
-        return bool(times) and times[-1] < oldest and times[0] >= times[-1]
 
 
 class _WatchedFile(io.FileIO):
@@ -99,8 +81,9 @@ class OpenAIProvider:
         config: Model, account and parameters.
 
     Raises:
-        MissingCredentialsError: No key is given and ``OPENAI_API_KEY`` is not set, or the key
-            cannot be a header's value.
+        MissingCredentialsError: No key is given and ``OPENAI_API_KEY`` (with Azure's
+            ``api_version``: ``AZURE_OPENAI_API_KEY``) is not set, or the key cannot be a header's
+            value.
     """
 
     name = "openai"
@@ -110,26 +93,11 @@ class OpenAIProvider:
 
     def __init__(self, config: OpenAIProviderConfig) -> None:
         self._config = config
-        self._check_key()  # a missing key shows before anything else is done
+        self._codec = CODECS[config.endpoint]
+        self._client = open_client(config)
         self._scrubber = Scrubber(self._client.api_key)
         self._mapped = self._error_mapping().call
-
-    @cached_property
-    def _client(self) -> "OpenAI":
-        import openai  # noqa: PLC0415 - half a second that a run on another provider need not pay
-
-        key = self._config.api_key
-        try:
-            return openai.OpenAI(
-                api_key=key.get_secret_value() if key else None,
-                base_url=self._config.base_url,
-                organization=self._config.organization,
-                project=self._config.project,
-                timeout=self._config.timeout_s,
-                max_retries=0,  # the SDK would re-POST a create after a dropped connection
-            )
-        except openai.OpenAIError as exc:
-            raise MissingCredentialsError(_NO_KEY) from exc
+        self._list = BatchList(self._page, _LIST_PAGE)
 
     def _error_mapping(self) -> ErrorMapping:
         import openai  # noqa: PLC0415 - loaded already: a client exists
@@ -140,15 +108,6 @@ class OpenAIProvider:
             status_error=openai.APIStatusError,
             sdk_error=openai.APIError,
         )
-
-    def _check_key(self) -> None:
-        key = self._client.api_key
-        if not key.strip():  # an admin key alone makes a client, too
-            raise MissingCredentialsError(_NO_KEY)
-        if not (key.isascii() and key.isprintable() and key == key.strip()):
-            raise MissingCredentialsError(
-                "the OpenAI key has characters that no key has (spaces or a line break around it?)"
-            )
 
     @cached_property
     def host(self) -> str:
@@ -175,7 +134,7 @@ class OpenAIProvider:
         self, *, system_prompt: str | None, schema: CompiledSchema | None
     ) -> RequestEncoder:
         """Return the endpoint's encoder."""
-        return ResponsesEncoder(
+        return self._codec.encoder(
             self._config, host=self.host, system_prompt=system_prompt, schema=schema
         )
 
@@ -200,18 +159,24 @@ class OpenAIProvider:
         """Ask for a batch over an uploaded file.
 
         Not through ``batches.create``, which follows redirects: that would be a second request.
+        Perplexity honours the header; to others it means nothing.
         """
         with self._mapped(creating=True):
+            idempotency_key = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
             answer = self._client.post(
                 "/batches",
                 cast_to=httpx2.Response,
                 body={
                     "completion_window": "24h",
-                    "endpoint": ENDPOINT_PATHS[self._config.endpoint],
+                    "endpoint": endpoint_path(self._config.endpoint, self._config),
                     "input_file_id": upload_ref or "",
                     "metadata": {METADATA_KEY: key, **tags},
                 },
-                options={"timeout": _in_total(timeout_s), "follow_redirects": False},
+                options={
+                    "headers": {"Idempotency-Key": idempotency_key},
+                    "timeout": _in_total(timeout_s),
+                    "follow_redirects": False,
+                },
             )
             return batch_of(object_of(answer.content))
 
@@ -223,16 +188,7 @@ class OpenAIProvider:
 
     def get_many(self, batch_ids: Sequence[str]) -> Mapping[str, ProviderBatch]:
         """Return those of these batches that the first list pages show."""
-        wanted = set(batch_ids)
-        pages = 1 + len(wanted) // _LIST_PAGE
-        found: dict[str, ProviderBatch] = {}
-        if len(wanted) <= pages:
-            return found
-        for page in self._pages(pages):
-            found.update((b.batch_id, b) for b in page.batches if b.batch_id in wanted)
-            if len(found) == len(wanted):
-                break
-        return found
+        return self._list.those(batch_ids)
 
     def find(self, wanted: Wanted) -> Sighting:
         """Look for the batches of one submission in the list.
@@ -241,26 +197,21 @@ class OpenAIProvider:
         we look for has shown up in it.
         """
         upload_ref, key = wanted.upload_ref, wanted.key
-        oldest = wanted.since - _CLOCK_SLACK if wanted.since else self._uploaded_at(upload_ref)
+        oldest = wanted.since - CLOCK_SLACK if wanted.since else self._uploaded_at(upload_ref)
         matches: dict[str, ProviderBatch] = {}
         server_time: datetime | None = None
-        for page in self._pages(_MAX_PAGES_TO_UPLOAD if oldest else _MAX_PAGES):
+        for page in self._list.pages(MAX_PAGES if oldest else _MAX_PAGES_BLIND):
             server_time = server_time or page.server_time
             matches.update((b.batch_id, b) for b in page.batches if _is_ours(b, upload_ref, key))
             if oldest and page.reaches_back_to(oldest):
                 break
             if oldest and page.breaks_off and not matches:
-                raise _blind()
+                raise list_incomplete()
         return Sighting(matches=list(matches.values()), server_time=server_time)
 
     def list_batches(self, *, since: datetime | None) -> Iterator[ProviderBatch]:
         """Return the account's batches, newest first."""
-        for page in self._pages(_MAX_PAGES_TO_UPLOAD):
-            yield from (b for b in page.batches if not _is_older(b, since))
-            if since and page.reaches_back_to(since):
-                return
-            if page.breaks_off:
-                raise _blind()
+        return self._list.down_to(since)
 
     def cancel(self, batch_id: str) -> None:
         """Ask to cancel; a batch that has ended already answers 400 or 409."""
@@ -292,9 +243,9 @@ class OpenAIProvider:
 
     def decode(self, part: RawPart, line: bytes) -> Answer | None:  # noqa: ARG002 - same in both
         """Decode one line of either file."""
-        answer = decode_line(line)
+        answer = self._codec.decode(line)
         if answer is not None and answer.fault is not None:  # its message is stored and shown
-            return decode_line(self._scrubber.data(line))
+            return self._codec.decode(self._scrubber.data(line))
         return answer
 
     def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:
@@ -307,8 +258,7 @@ class OpenAIProvider:
 
     def close(self) -> None:
         """Close the SDK's connections."""
-        if "_client" in self.__dict__:
-            self._client.close()
+        self._client.close()
 
     def _record(self, response: httpx2.Response) -> dict[str, Any]:
         return object_of(self._scrubber.data(response.content))
@@ -337,25 +287,10 @@ class OpenAIProvider:
             if exc.fault.kind is not FaultKind.MISSING:
                 raise
             return None
-        return created - _CLOCK_SLACK if created else None
+        return created - CLOCK_SLACK if created else None
 
-    def _pages(self, pages: int) -> Iterator[_ListPage]:
-        """Yield list pages, newest first; bounded even if the server repeats its cursor."""
-        after = ""
-        seen: set[str] = set()
-        for number in range(1, pages + 1):
-            records, after, response = self._list(after)
-            breaks_off = bool(after) and (after in seen or number == pages)
-            batches = [batch_of(record) for record in records]
-            yield _ListPage(
-                batches=batches, server_time=_server_time(response), breaks_off=breaks_off
-            )
-            if not after or breaks_off:
-                return
-            seen.add(after)
-
-    def _list(self, after: str) -> tuple[list[dict[str, Any]], str, httpx2.Response]:
-        """Return (records, cursor of the next page or "", answer) of one list call."""
+    def _page(self, after: str) -> ListPage:
+        """Return the page behind a cursor."""
         from openai import omit  # noqa: PLC0415 - loaded already: a client exists
 
         with self._mapped():
@@ -363,29 +298,19 @@ class OpenAIProvider:
                 limit=_LIST_PAGE, after=after or omit
             )
             page = self._record(answer.http_response)
-            records = page_of(page)
-        last = id_of(page, "last_id") or (records[-1]["id"] if records else "")
-        return records, last if page.get("has_more") else "", answer.http_response
+            batches = [batch_of(record) for record in page_of(page)]
+        last = id_of(page, "last_id") or (batches[-1].batch_id if batches else "")
+        return ListPage(
+            batches=batches,
+            server_time=_server_time(answer.http_response),
+            cursor=last if page.get("has_more") else "",
+        )
 
 
 def _in_total(timeout_s: float) -> httpx2.Timeout:
     """Return time-outs of a call's phases that add up to ``timeout_s``: a lease depends on it."""
     phase_s = timeout_s / 8
     return httpx2.Timeout(timeout_s - 3 * phase_s, connect=phase_s, write=phase_s, pool=phase_s)
-
-
-def _blind() -> ProviderError:
-    fault = Fault(
-        kind=FaultKind.TRANSIENT,
-        owner=FaultOwner.PROVIDER,
-        code="list_incomplete",
-        message="the list of batches breaks off before the time that was looked back to",
-    )
-    return ProviderError(f"{fault.code}: {fault.message}", fault)
-
-
-def _is_older(batch: ProviderBatch, since: datetime | None) -> bool:
-    return bool(since and batch.created_at and batch.created_at < since)
 
 
 def _is_ours(batch: ProviderBatch, upload_ref: str | None, key: str) -> bool:

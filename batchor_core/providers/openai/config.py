@@ -1,6 +1,7 @@
 """What a user says about OpenAI: model, endpoint, account, parameters."""
 
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
@@ -31,7 +32,9 @@ EMBEDDING_DIMENSIONS = {
 }
 """Length of the vectors of OpenAI's own models (OpenAI's model pages)."""
 
-OpenAIEnqueueLimitConfig = EnqueueLimitConfig
+
+class OpenAIEnqueueLimitConfig(EnqueueLimitConfig):
+    """How much may be enqueued for one model of one organisation at once."""
 
 
 class OpenAIProviderConfig(HostedProviderConfig):
@@ -49,6 +52,8 @@ class OpenAIProviderConfig(HostedProviderConfig):
         max_output_tokens: Upper bound of an answer, reasoning included; also what is reserved.
         dimensions: Length of embedding vectors; default: the model's own, where known.
         api_version: Azure's ``api-version``, for resources that are not on its ``/openai/v1``.
+            ``base_url`` is then the resource's own, as ``https://name.openai.azure.com``, and the
+            key comes from ``api_key`` or ``AZURE_OPENAI_API_KEY``.
     """
 
     provider: Literal["openai"] = "openai"
@@ -87,6 +92,23 @@ class OpenAIProviderConfig(HostedProviderConfig):
     @classmethod
     def _check_params(cls, params: dict[str, Any]) -> dict[str, Any]:
         return checked_params(params, OWNED_PARAMS, "model, max_output_tokens, dimensions")
+
+    @model_validator(mode="after")
+    def _check_azure(self) -> Self:
+        if self.api_version is None:
+            return self
+        if self.organization is not None or self.project is not None:
+            raise ValueError("organization, project: Azure has none, leave them out")
+        if self.base_url is None:
+            raise ValueError(
+                "base_url: needed beside api_version, as https://name.openai.azure.com"
+            )
+        if "openai" in urlsplit(self.base_url).path.split("/"):
+            raise ValueError(
+                "base_url: give the resource alone beside api_version, as "
+                "https://name.openai.azure.com; its /openai/v1 takes no api_version"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_embeddings(self) -> Self:
