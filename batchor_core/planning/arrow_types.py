@@ -53,6 +53,7 @@ from batchor_core.planning.arrow_columns import Column, list_of, map_of, scalar,
 from batchor_core.planning.arrow_records import RecordField, record_fields
 
 DEFAULT_DECIMAL_PLACES = 9
+_DECIMAL_DIGITS = 38
 ROOT_COLUMN = "value"
 """The column of a model that is a `RootModel`. It is stored: never rename it."""
 
@@ -70,14 +71,15 @@ def column_for(  # noqa: PLR0911 - one return for each kind
         parents: The records that it stands in, to end recursion.
 
     Raises:
-        ResultSchemaError: For secrets and one-pass iterables, which cannot be stored faithfully.
+        ResultSchemaError: For secrets and one-pass iterables, which cannot be stored faithfully,
+            and for a decimal of more places than Arrow has.
     """
     annotation, metadata, parents = _bare(annotation, metadata, parents)
     origin = get_origin(annotation) or annotation
     if annotation in parents:
         return json_text()
     if origin in (Union, types.UnionType):
-        return _union(get_args(annotation), parents)
+        return _union(get_args(annotation), metadata, parents)
     if origin is Literal:
         return _choice(get_args(annotation))
     if origin is tuple:
@@ -158,7 +160,7 @@ def _class(  # noqa: PLR0911 - one return for each kind
     if fields is not None:
         return record_column(fields, (*parents, annotation))
     if issubclass(origin, Decimal):
-        return scalar(pa.decimal128(38, _decimal_places(metadata)))
+        return scalar(pa.decimal128(_DECIMAL_DIGITS, _decimal_places(metadata)))
     for known, column in _SCALARS.items():
         if issubclass(origin, known):
             return column
@@ -167,11 +169,11 @@ def _class(  # noqa: PLR0911 - one return for each kind
     return json_text()
 
 
-def _union(variants: Sequence[Any], parents: _Parents) -> Column:
+def _union(variants: Sequence[Any], metadata: Sequence[object], parents: _Parents) -> Column:
     variants = [each for each in variants if each is not type(None)]
     if not variants:
         return scalar(pa.null())
-    columns = [column_for(each, (), parents) for each in variants]
+    columns = [column_for(each, metadata, parents) for each in variants]
     if len(columns) == 1:
         return columns[0]
     forms = {each.form for each in columns}
@@ -207,7 +209,7 @@ def _merged_models(variants: Sequence[Any], parents: _Parents) -> Column | None:
 
 def _merged_field(fields: Sequence[RecordField], parents: _Parents) -> Column | None:
     first, *others = [column_for(each.annotation, each.metadata, parents) for each in fields]
-    if any(each.type != first.type for each in others):
+    if any((each.type, each.form) != (first.type, first.form) for each in others):
         return None
     if all(each.annotation == fields[0].annotation for each in fields):
         return first
@@ -281,7 +283,12 @@ def _is_network_type(origin: type) -> bool:
 
 def _decimal_places(metadata: Sequence[object]) -> int:
     found = [getattr(each, "decimal_places", None) for each in metadata]
-    return next((each for each in found if each is not None), DEFAULT_DECIMAL_PLACES)
+    places: int = next((each for each in found if each is not None), DEFAULT_DECIMAL_PLACES)
+    if places > _DECIMAL_DIGITS:
+        raise ResultSchemaError(
+            f"a decimal of {places} places cannot be stored: use at most {_DECIMAL_DIGITS}, or str"
+        )
+    return places
 
 
 def _enum_value(value: object) -> object:

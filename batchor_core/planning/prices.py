@@ -64,6 +64,17 @@ class Price:
         ) / 1_000_000
 
 
+def usd(amount: float) -> str:
+    """Return an amount as people read it, to the micro-dollar: ``$1,250.00``, ``$0.000012``."""
+    whole, _, cents = f"{amount:,.6f}".rstrip("0").partition(".")
+    return f"${whole}.{cents:0<2}"
+
+
+def exceeds(amount: float, bound: float) -> bool:
+    """Whether an amount is larger than a bound, to the micro-dollar that messages show."""
+    return round(amount, 6) > round(bound, 6)
+
+
 def batch_price(provider: str, model: str, stated: StatedPrice | None = None) -> Price | None:
     """Return the batch price of a model, or None where it is not known.
 

@@ -27,25 +27,26 @@ from pydantic import (
 
 from batchor_core.errors import SchemaNotSupportedError
 from batchor_core.planning.schema_compiler.normalise import definitions_of
+from batchor_core.planning.schema_exclusion import exclude_each_other
 from batchor_core.planning.schema_leaves import (
     ARRAY_BOUNDS,
+    COMBINING,
     MAP_BOUNDS,
     Schema,
     bounded,
     check_keywords,
+    check_shapes,
     check_type,
     choice,
     described,
     for_type,
+    is_record,
     leaf,
-    one_or_many,
     said_of,
     saying,
     says_nothing,
     union,
 )
-
-_COMBINING = ("$ref", "anyOf", "oneOf", "allOf", "enum", "const")
 
 
 def model_of(schema: Mapping[str, object], name: str) -> type[BaseModel]:
@@ -62,6 +63,7 @@ def model_of(schema: Mapping[str, object], name: str) -> type[BaseModel]:
     Raises:
         SchemaNotSupportedError: With the path of what a model cannot express, and a way out.
     """
+    check_shapes(schema, "")
     # A root that is a reference is called as the root is, and not as the definition.
     builder = _Builder(definitions_of(schema), {str(schema.get("$ref")): name})
     annotation = builder.annotation(schema, "", name)
@@ -144,7 +146,7 @@ class _Builder:
             name: What a model is called that is defined here.
         """
         bare = self._bare(schema, path, name)
-        if not isinstance(schema, Mapping) or _is_record(schema):
+        if not isinstance(schema, Mapping) or is_record(schema):
             return bare
         return described(bare, schema)
 
@@ -165,6 +167,7 @@ class _Builder:
             return Any
         if not isinstance(schema, Mapping):
             raise SchemaNotSupportedError(f"{schema!r} as a schema takes nothing", path=path)
+        check_shapes(schema, path)
         if "$ref" in schema:
             check_keywords(schema, {"$ref"}, path)
             return self._definition(str(schema["$ref"]), path)
@@ -189,16 +192,16 @@ class _Builder:
     def _definition(self, ref: str, path: str) -> Any:
         if ref in self._built:
             return self._built[ref]
-        if ref not in self._sources:
+        if not isinstance(self._sources.get(ref), Mapping):
             raise SchemaNotSupportedError(
                 f"the reference {ref!r} is not defined under '$defs'", path=path
             )
         if ref in self._open:
             return self._recursive(ref, path)
         source = self._sources[ref]
-        is_record = _is_record(source)
-        self._open[ref] = ForwardRef(f"_Definition{len(self._open)}") if is_record else None
-        title = source.get("title") if is_record else None
+        has_model = is_record(source)
+        self._open[ref] = ForwardRef(f"_Definition{len(self._open)}") if has_model else None
+        title = source.get("title") if has_model else None
         name = re.sub(r"\W", "_", str(title or ref.rsplit("/", 1)[-1]))
         self._built[ref] = self.annotation(source, path, self._names.get(ref, name))
         return self._built[ref]
@@ -216,10 +219,11 @@ class _Builder:
     def _variants(self, keyword: str, variants: Sequence[Schema], path: str, name: str) -> Any:
         if keyword == "allOf" and len(variants) > 1:
             raise SchemaNotSupportedError("an intersection (allOf); write one object", path=path)
+        annotations = [self.annotation(each, path, name) for each in variants]
         if keyword == "oneOf":
             resolved = [self._resolved(each) for each in variants]
             if not all(
-                _exclude_each_other(left, right)
+                exclude_each_other(left, right)
                 for index, left in enumerate(resolved)
                 for right in resolved[index + 1 :]
             ):
@@ -228,12 +232,15 @@ class _Builder:
                     "with a const of its own, or use anyOf",
                     path=path,
                 )
-        return union(self.annotation(each, path, name) for each in variants)
+        return union(annotations)
 
-    def _resolved(self, schema: Schema) -> Schema:
-        while schema.get("$ref") in self._sources:
+    def _resolved(self, schema: object) -> Schema:
+        """What a reference names; nothing for what is no schema of its own (true and false)."""
+        seen = set[str]()
+        while isinstance(schema, Mapping) and schema.get("$ref") in self._sources.keys() - seen:
+            seen.add(schema["$ref"])
             schema = self._sources[schema["$ref"]]
-        return schema
+        return schema if isinstance(schema, Mapping) else {}
 
     def _array(self, schema: Schema, path: str, name: str) -> Any:
         if "prefixItems" in schema:
@@ -290,7 +297,7 @@ class _Builder:
         value = extra
         for pattern, each in patterns.items():
             keys, value = {**keys, "pattern": pattern}, each
-        keys = {"type": "string", **keys} if keys.keys().isdisjoint(_COMBINING) else keys
+        keys = {"type": "string", **keys} if keys.keys().isdisjoint(COMBINING) else keys
         key = self.annotation(keys, f"{path}{{key}}", name)
         item = self.annotation(value, f"{path}{{}}", f"{name}Value")
         return bounded(dict.__class_getitem__((key, item)), schema, MAP_BOUNDS)
@@ -335,14 +342,6 @@ class _Builder:
 _EXTRA = {False: "forbid", True: "allow", None: "ignore"}
 
 
-def _is_record(schema: Schema) -> bool:
-    return (
-        "properties" in schema
-        and schema.get("type", "object") == "object"
-        and schema.keys().isdisjoint(_COMBINING)
-    )
-
-
 def _said_on_model(schema: Schema) -> Callable[[dict[str, Any]], None]:
     said = {key: each for key, each in said_of(schema).items() if key != "description"}
 
@@ -376,32 +375,3 @@ def _without_repeats(values: list[Any]) -> list[Any]:
     if any(each in kinds[:index] for index, each in enumerate(kinds)):
         raise ValueError("an element comes twice")
     return values
-
-
-def _exclude_each_other(left: Schema, right: Schema) -> bool:
-    """Whether no value can fit both schemas; False where that cannot be told easily."""
-    kinds = [set(one_or_many(each.get("type", "any"))) for each in (left, right)]
-    if "any" in kinds[0] | kinds[1]:
-        return False
-    if not kinds[0] & kinds[1]:
-        return not {"integer", "number"} <= kinds[0] | kinds[1]
-    if _is_record(left) and _is_record(right):
-        shared = set(left.get("required", ())) & set(right.get("required", ()))
-        return any(
-            _have_no_value_in_common(left["properties"].get(key), right["properties"].get(key))
-            for key in shared
-        )
-    return _have_no_value_in_common(left, right)
-
-
-def _have_no_value_in_common(left: object, right: object) -> bool:
-    values = [_values(each) for each in (left, right)]
-    return all(values) and not any(each in values[1] for each in values[0])
-
-
-def _values(schema: object) -> list[object]:
-    if not isinstance(schema, Mapping):
-        return []
-    return (
-        list(schema["enum"]) if "enum" in schema else [schema["const"]] if "const" in schema else []
-    )

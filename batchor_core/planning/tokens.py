@@ -58,6 +58,10 @@ class TokenEstimator:
         tokens = sum(len(vocabulary.encode_ordinary(text)) for text in sample)
         return SAFETY_MARGIN * tokens / size
 
+    def has_vocabulary(self, model: str | None) -> bool:
+        """Whether tokens of this model are counted on a sample, and not estimated from bytes."""
+        return model is not None and self._vocabulary(model) is not None
+
     def _vocabulary(self, model: str) -> Vocabulary | None:
         if model not in self._vocabularies:
             has_failed = None in self._vocabularies.values()

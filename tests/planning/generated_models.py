@@ -4,17 +4,19 @@ Everything here is written from the documentation, not from the code under test.
 """
 
 import enum
-import re
-from datetime import UTC, date, datetime, time, timedelta
+import json
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Optional, Union, get_args, get_origin
 from uuid import UUID
 
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter, create_model
+from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, TypeAdapter, create_model
 from pydantic_core import to_jsonable_python
 
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect, compile_schema
+from tests.planning.dialect_grammars import check_document
 
 
 class Colour(enum.Enum):
@@ -31,10 +33,64 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
+class Ratio(enum.Enum):
+    """An enum of fractions."""
+
+    HALF = 0.5
+    MORE = 1.5
+
+
+class Mixed(enum.Enum):
+    """An enum of several types."""
+
+    ONE = 1
+    TWO = "two"
+
+
+class Link(BaseModel):
+    """A recursive model."""
+
+    number: int | None
+    rest: "list[Link | None]" = []
+    by_name: "dict[str, Link]" = {}
+
+
+class Pair(NamedTuple):
+    """A named tuple."""
+
+    left: int
+    right: date | None
+
+
+@dataclass
+class Point:
+    """A dataclass."""
+
+    x: float
+    y: Decimal = Decimal(0)
+
+
+def decimals(places: int, limit: int) -> st.SearchStrategy[Decimal]:
+    """Decimals of at most so many places, written without an exponent."""
+    return st.integers(-limit, limit).map(lambda each: Decimal(each).scaleb(-places))
+
+
 Money = Annotated[Decimal, Field(max_digits=10, decimal_places=2)]
 INT64 = st.integers(-(2**63), 2**63 - 1)
-CENTS = st.integers(-(10**9), 10**9).map(lambda cents: Decimal(cents) / 100)
-MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis adds the zone
+CENTS = decimals(2, 10**9)
+NAIVE = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))  # noqa: DTZ001 - meant
+OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda each: timezone(timedelta(minutes=each)))
+MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=OFFSETS)  # noqa: DTZ001 - Hypothesis adds the zone
+LINKS = st.recursive(
+    st.builds(Link, number=st.none() | st.integers(-3, 3)),
+    lambda each: st.builds(
+        Link,
+        number=st.none() | st.integers(-3, 3),
+        rest=st.lists(st.none() | each, max_size=2),
+        by_name=st.dictionaries(st.text(max_size=2), each, max_size=2),
+    ),
+    max_leaves=4,
+)
 SPANS = st.timedeltas(timedelta(days=-10_000), timedelta(days=10_000))
 LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (str, st.text(max_size=8)),
@@ -51,12 +107,35 @@ LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Level, st.sampled_from(Level)),
     (Literal["yes", "no"], st.sampled_from(["yes", "no"])),
     (Literal[1, 2], st.sampled_from([1, 2])),
+    (Literal[True], st.just(True)),
+    (Ratio, st.sampled_from(Ratio)),
+    (Mixed, st.sampled_from(Mixed)),
+    (None, st.none()),
+    (NaiveDatetime, NAIVE),
+    (AwareDatetime, MOMENTS),
+    (Decimal, decimals(6, 10**15)),
+    (Annotated[Decimal, Field(ge=-5, le=5, decimal_places=3)], decimals(3, 5000)),
+    (Pair, st.builds(Pair, st.integers(-9, 9), st.none() | st.dates())),
+    (Point, st.builds(Point, st.floats(-9, 9), decimals(1, 99))),
+    (int | float, st.integers(-99, 99) | st.floats(-9, 9)),
+    (int | str, st.integers(-99, 99) | st.text(max_size=3)),
+    (date | int, st.dates() | st.integers(-99, 99)),
+    (str | list[int], st.text(max_size=3) | st.lists(st.integers(-9, 9), max_size=2)),
+    (Annotated[int, Field(ge=-5, lt=50)], st.integers(-5, 49)),
+    (Annotated[float, Field(gt=0, le=1)], st.floats(0, 1, exclude_min=True)),
+    (Annotated[str, Field(min_length=1, max_length=3)], st.text(min_size=1, max_size=3)),
+    (Annotated[str, Field(pattern="^[a-z]+$")], st.from_regex("[a-z]{1,4}", fullmatch=True)),
 ]
 KEYS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (str, st.text(max_size=4)),
     (int, INT64),
     (date, st.dates()),
     (Colour, st.sampled_from(Colour)),
+    (Level, st.sampled_from(Level)),
+    (Literal["x", "y"], st.sampled_from(["x", "y"])),
+    (UUID, st.uuids()),
+    (datetime, MOMENTS),
+    (Money, CENTS),
 ]
 NAMES = ["alpha", "beta", "gamma"]
 Typed = tuple[Any, st.SearchStrategy[Any]]
@@ -65,14 +144,19 @@ Typed = tuple[Any, st.SearchStrategy[Any]]
 @st.composite
 def _composites(draw: st.DrawFn, inner: st.SearchStrategy[Typed]) -> Typed:  # noqa: PLR0911 - one return for each kind
     kind = draw(
-        st.sampled_from(["optional", "list", "set", "tuple", "pair", "dict", "model", "union"])
+        st.sampled_from(
+            ["optional", "list", "few", "set", "tuple", "pair", "dict", "model", "union"]
+        )
     )
     annotation, values = draw(inner)
     match kind:
         case "optional":
-            return annotation | None, st.none() | values
+            return Optional[annotation], st.none() | values  # noqa: UP045 - also of None
         case "list":
             return list[annotation], st.lists(values, max_size=3)
+        case "few":
+            few = Annotated[list[annotation], Field(min_length=1, max_length=2)]  # type: ignore[valid-type]  # drawn
+            return few, st.lists(values, min_size=1, max_size=2)
         case "set":
             return set[int], st.sets(INT64, max_size=3)
         case "tuple":
@@ -103,157 +187,130 @@ def _records(draw: st.DrawFn, inner: st.SearchStrategy[Typed], tag: str | None =
     return model, st.builds(model, **values)
 
 
-annotations = st.recursive(st.sampled_from(LEAVES), _composites, max_leaves=4)
-models_and_values = _records(annotations)
+models_and_values = _records(st.recursive(st.sampled_from(LEAVES), _composites, max_leaves=4))
+"""Models that every dialect can ask for, each with its instances."""
+
+storable_models_and_values = _records(
+    st.recursive(
+        st.sampled_from([*LEAVES, (Link, LINKS), (bytes, st.binary(max_size=3))]),
+        _composites,
+        max_leaves=4,
+    )
+)
+"""Models that can be stored, among them what only some dialects can ask for."""
 
 
-def encode(annotation: Any, value: Any) -> Any:  # noqa: PLR0911 - one return for each kind
+def encode(annotation: Any, value: Any, dialect: Dialect) -> Any:  # noqa: PLR0911 - one return for each kind
     """The answer that a provider gives for the value under the documented rewritings."""
+    annotation = _bare(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
         return {
-            name: encode(info.annotation, getattr(value, name)) for name, info in fields.items()
+            name: encode(info.annotation, getattr(value, name), dialect)
+            for name, info in type(value).model_fields.items()
         }
-    if value is None or origin in (None, Literal, Annotated):
-        return to_jsonable_python(value)
+    if isinstance(value, Pair):
+        return to_jsonable_python(value._asdict())
+    if value is not None and _choices(annotation):
+        plain = to_jsonable_python(value)
+        return json.dumps(plain) if _is_asked_for_as_text(plain, dialect) else plain
     if origin is dict:
         return [
-            {"key": to_jsonable_python(key), "value": encode(arguments[1], each)}
+            {
+                "key": encode(arguments[0], key, dialect),
+                "value": encode(arguments[1], each, dialect),
+            }
             for key, each in value.items()
         ]
     if origin is tuple:
-        encoded = [encode(kind, each) for kind, each in zip(arguments, value, strict=True)]
-        if arguments[0] == arguments[1] and not is_rewritten(arguments[0]):
+        encoded = [encode(kind, each, dialect) for kind, each in zip(arguments, value, strict=True)]
+        if not _is_tuple_rewritten(arguments, dialect):
             return encoded
         return {f"item_{index}": each for index, each in enumerate(encoded)}
     if origin in (list, set):
-        return [encode(arguments[0], each) for each in value]
-    plain = [each for each in arguments if each is not type(None)]
-    return encode(plain[0], value)
+        return [encode(arguments[0], each, dialect) for each in value]
+    variants = [each for each in arguments if each is not type(None)]
+    if value is None or len(variants) != 1:
+        return to_jsonable_python(value)
+    return encode(variants[0], value, dialect)
 
 
-def is_rewritten(annotation: Any) -> bool:
+def is_rewritten(annotation: Any, dialect: Dialect) -> bool:
     """Whether a type's answers have another shape than its own JSON."""
+    annotation = _bare(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return any(is_rewritten(info.annotation) for info in annotation.model_fields.values())
-    if origin is Literal:
-        return False
-    if origin is dict or (origin is tuple and arguments[0] != arguments[1]):
+        fields = annotation.model_fields.values()
+        return any(is_rewritten(info.annotation, dialect) for info in fields)
+    if origin is dict or (origin is tuple and _is_tuple_rewritten(arguments, dialect)):
         return True
-    return any(map(is_rewritten, arguments))
+    if choices := _choices(annotation):
+        return any(_is_asked_for_as_text(each, dialect) for each in choices)
+    return any(is_rewritten(each, dialect) for each in arguments)
 
 
-def decode(annotation: Any, value: Any) -> Any:  # noqa: PLR0911 - one return for each kind
+def _is_tuple_rewritten(arguments: tuple[Any, ...], dialect: Dialect) -> bool:
+    if dialect in (Dialect.ANTHROPIC, Dialect.GEMINI_JSON_SCHEMA):
+        return dialect is Dialect.ANTHROPIC
+    return arguments[0] != arguments[1] or is_rewritten(arguments[0], dialect)
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [each.value for each in annotation]
+    return list(get_args(annotation)) if get_origin(annotation) is Literal else []
+
+
+def _is_asked_for_as_text(value: object, dialect: Dialect) -> bool:
+    """Gemini lists text only, in JSON Schema also numbers."""
+    if dialect is Dialect.GEMINI:
+        return not isinstance(value, str)
+    return dialect is Dialect.GEMINI_JSON_SCHEMA and isinstance(value, bool)
+
+
+def _bare(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def decode(annotation: Any, value: Any, parents: tuple[Any, ...] = ()) -> Any:  # noqa: PLR0911 - one return for each kind
     """What the model takes for a value that was read back from the result table."""
+    annotation = _bare(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if value is None or origin in (Literal, Annotated):
+    if value is None or origin is Literal:
         return value
+    if annotation is Mixed or annotation in parents:
+        return TypeAdapter(annotation).validate_json(value)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = annotation.model_fields
-        return {name: decode(info.annotation, value[name]) for name, info in fields.items()}
+        inside = (*parents, annotation)
+        return {
+            name: decode(info.annotation, value[name], inside)
+            for name, info in annotation.model_fields.items()
+        }
     if origin is dict:
-        return {key: decode(arguments[1], each) for key, each in value}
+        return {
+            decode(arguments[0], key): decode(arguments[1], each, parents) for key, each in value
+        }
     if origin is tuple:
         parts = value.values() if isinstance(value, dict) else value
-        return [decode(kind, each) for kind, each in zip(arguments, parts, strict=True)]
+        return [decode(kind, each, parents) for kind, each in zip(arguments, parts, strict=True)]
     if origin in (list, set):
-        return [decode(arguments[0], each) for each in value]
-    plain = [each for each in arguments if each is not type(None)]
-    if len(plain) == 1:
-        return decode(plain[0], value)
-    if len(plain) > 1 and isinstance(value, str):
+        return [decode(arguments[0], each, parents) for each in value]
+    variants = [each for each in arguments if each is not type(None)]
+    if len(variants) == 1:
+        return decode(variants[0], value, parents)
+    if len(variants) > 1 and isinstance(value, str):
         return TypeAdapter(annotation).validate_json(value)
-    if len(plain) > 1:
-        return decode(plain[0 if value["kind"] == "left" else 1], value)
+    if len(variants) > 1 and isinstance(value, dict):
+        return decode(variants[0 if value["kind"] == "left" else 1], value, parents)
     return value
 
 
-STRICT_KEYWORDS = {
-    "string": {"enum", "pattern", "format"},
-    "integer": {"enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"},
-    "boolean": {"enum"},
-    "null": set(),
-    "array": {"items", "minItems", "maxItems"},
-    "object": {"properties", "required", "additionalProperties"},
-}
-STRICT_KEYWORDS["number"] = STRICT_KEYWORDS["integer"]
-FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-
-
-def check_openai_strict(schema: dict[str, Any]) -> None:
-    """Fail unless the document obeys OpenAI's rules for strict schemas."""
-    assert schema["type"] == "object", "the root must be an object"
-    assert "anyOf" not in schema
-    definitions = schema.get("$defs", {})
-    _check_strict({key: value for key, value in schema.items() if key != "$defs"}, definitions)
-    for definition in definitions.values():
-        _check_strict(definition, definitions)
-
-
-def _check_strict(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
-    if "$ref" in schema:
-        assert set(schema) == {"$ref"}, "a reference stands alone"
-        assert schema["$ref"].removeprefix("#/$defs/") in definitions
-        return
-    keywords = set(schema) - {"title", "description"}
-    if "anyOf" in schema:
-        assert keywords == {"anyOf"}
-        for each in schema["anyOf"]:
-            _check_strict(each, definitions)
-        return
-    kind = schema["type"]
-    assert keywords - {"type"} <= STRICT_KEYWORDS[kind], f"{keywords} for {kind}"
-    assert schema.get("format", "uuid") in FORMATS
-    if kind == "object":
-        assert schema["additionalProperties"] is False
-        assert schema["required"] == list(schema["properties"])
-        for each in schema["properties"].values():
-            _check_strict(each, definitions)
-    if kind == "array":
-        _check_strict(schema["items"], definitions)
-
-
-TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
-
-
-def conforms(schema: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:  # noqa: PLR0911 - one return for each kind
-    """Whether a provider that enforces the schema could have given this answer."""
-    if "$ref" in schema:
-        return conforms(root["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, root)
-    if "anyOf" in schema:
-        return any(conforms(each, value, root) for each in schema["anyOf"])
-    kind = schema["type"]
-    if isinstance(value, bool) != (kind == "boolean") or not isinstance(value, TYPES[kind]):
-        return False
-    if value not in schema.get("enum", [value]):
-        return False
-    if kind == "string" and not re.search(schema.get("pattern", ""), value):
-        return False
-    if kind == "array":
-        length = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
-        return length and all(conforms(schema["items"], each, root) for each in value)
-    if kind == "object":
-        parts = schema["properties"]
-        return parts.keys() == value.keys() and all(
-            conforms(each, value[key], root) for key, each in parts.items()
-        )
-    return True
-
-
-def compiled(model: type[BaseModel], **options: Any) -> CompiledSchema:
-    """Compile for OpenAI and check the strict rules by the way."""
-    result = compile_schema(model, Dialect.OPENAI, **options)
-    check_openai_strict(result.schema)
+def compiled(
+    source: Any, dialect: Dialect = Dialect.OPENAI, name: str | None = None
+) -> CompiledSchema:
+    """Compile, and check the dialect's rules by the way."""
+    result = compile_schema(source, dialect, name=name)
+    check_document(result.schema, dialect)
     return result
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from batchor_core.errors import SchemaNotSupportedError
 from batchor_core.planning.schema_compiler.nodes import JsonObject
-from batchor_core.planning.schema_compiler.shapes import REFERENCE_PREFIX
+from batchor_core.planning.schema_compiler.shapes import REFERENCE_PREFIX, subschemas
 
 MAX_PROPERTIES = 5_000
 MAX_NESTING = 10
@@ -60,17 +60,10 @@ def _refuse_beyond(limit: int, found: int, what: str) -> None:
 
 def _every_schema(schema: JsonObject) -> Iterator[JsonObject]:
     yield schema
-    for child in _children(schema):
+    for child in subschemas(schema):
         yield from _every_schema(child)
     for definition in cast("dict[str, JsonObject]", schema.get("$defs", {})).values():
         yield from _every_schema(definition)
-
-
-def _children(schema: JsonObject) -> list[JsonObject]:
-    found = list(cast("dict[str, JsonObject]", schema.get("properties", {})).values())
-    found += cast("list[JsonObject]", schema.get("anyOf", []))
-    items = schema.get("items")
-    return [*found, cast("JsonObject", items)] if items else found
 
 
 def _nesting(schema: JsonObject, root: JsonObject, entered: frozenset[str]) -> int:
@@ -80,5 +73,5 @@ def _nesting(schema: JsonObject, root: JsonObject, entered: frozenset[str]) -> i
             return 0
         definitions = cast("dict[str, JsonObject]", root["$defs"])
         return _nesting(definitions[name], root, entered | {name})
-    below = max((_nesting(each, root, entered) for each in _children(schema)), default=0)
+    below = max((_nesting(each, root, entered) for each in subschemas(schema)), default=0)
     return below + (1 if schema.get("type") == "object" else 0)

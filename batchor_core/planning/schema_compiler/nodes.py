@@ -5,7 +5,7 @@ from them. A node keeps everything the model declares: a dialect that cannot enf
 says it in words instead of losing it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -55,12 +55,14 @@ class Property:
         name: The key in the answer.
         node: Its value.
         has_default: Whether the model fills the key in where it is left out.
+        default_is_null: Whether it fills in null.
         may_be_absent: Whether leaving the key out has a meaning of its own (``NotRequired``).
     """
 
     name: str
     node: Node
     has_default: bool = False
+    default_is_null: bool = False
     may_be_absent: bool = False
 
 
@@ -134,17 +136,30 @@ class Declaration:
 
     def is_recursive(self, name: str) -> bool:
         """Whether the definition contains itself, at any depth."""
-        pending = list(children(self.definitions[name]))
+        return self._contains(name, name)
+
+    def recursive_references(self) -> Iterator[tuple[Reference, tuple[Property, ...]]]:
+        """The references that close a cycle, with the keys around each, the nearest last.
+
+        Keys are told as far as the definition that the reference stands in.
+        """
+        for name, node in self.definitions.items():
+            for reference, around in _references(node, ()):
+                if reference.name == name or self._contains(reference.name, name):
+                    yield reference, around
+
+    def _contains(self, name: str, searched: str) -> bool:
+        pending = [self.definitions[name]]
         seen: set[str] = set()
         while pending:
             node = pending.pop()
             if isinstance(node, Reference):
-                if node.name == name:
+                if node.name == searched:
                     return True
                 if node.name in seen:
                     continue
                 seen.add(node.name)
-                node = self.definitions[node.name]
+                pending.append(self.definitions[node.name])
             pending.extend(children(node))
         return False
 
@@ -164,3 +179,16 @@ def children(node: Node) -> tuple[Node, ...]:
             return variants
         case _:
             return ()
+
+
+def _references(
+    node: Node, around: tuple[Property, ...]
+) -> Iterator[tuple[Reference, tuple[Property, ...]]]:
+    if isinstance(node, Reference):
+        yield node, around
+    elif isinstance(node, Record):
+        for each in node.properties:
+            yield from _references(each.node, (*around, each))
+    else:
+        for child in children(node):
+            yield from _references(child, around)

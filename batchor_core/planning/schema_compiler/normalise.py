@@ -35,6 +35,7 @@ _WITHOUT_MEANING = {
     "$schema",
     "$id",
     "$defs",
+    "definitions",
     "discriminator",
     HAS_DEFAULT,
 }
@@ -53,15 +54,24 @@ _BOUNDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def normalise(schema: JsonObject) -> Declaration:
+def normalise(schema: Mapping[str, object]) -> Declaration:
     """Read a whole JSON Schema document.
 
     Raises:
         SchemaNotSupportedError: With the path of the field and a way out.
     """
-    reader = _Reader(cast("dict[str, JsonObject]", schema.get("$defs", {})))
-    root = reader.read(schema, "")
+    reader = _Reader(definitions_of(schema))
+    root = reader.read(dict(schema), "")
     return Declaration(root=root, definitions=reader.definitions, ignored=tuple(reader.ignored))
+
+
+def definitions_of(schema: Mapping[str, object]) -> dict[str, JsonObject]:
+    """What references of a document may name, by the reference."""
+    return {
+        f"#/{keyword}/{name}": each
+        for keyword in ("$defs", "definitions")
+        for name, each in cast("dict[str, JsonObject]", schema.get(keyword, {})).items()
+    }
 
 
 class _Reader:
@@ -118,9 +128,11 @@ class _Reader:
 
     def _reference(self, schema: JsonObject, path: str) -> Node:
         self._check_keywords(schema, {"$ref"}, path)
-        key = str(schema["$ref"]).removeprefix("#/$defs/")
+        key = str(schema["$ref"])
         if key not in self._sources:
-            raise SchemaNotSupportedError(f"{schema['$ref']!r} is not defined", path=path)
+            raise SchemaNotSupportedError(
+                f"the reference {key!r} is not defined under '$defs'", path=path
+            )
         if key not in self._names:
             name = _definition_name(key, self._sources[key], set(self._names.values()))
             self._names[key] = name
@@ -220,6 +232,7 @@ class _Reader:
             name=name,
             node=self.read(schema, path),
             has_default=has_default,
+            default_is_null=isinstance(schema, dict) and schema.get("default", "") is None,
             may_be_absent=not required and not has_default,
         )
 
@@ -260,6 +273,20 @@ def said_also(node: Node, outer: Node) -> Node:
         description="\n".join(dict.fromkeys(descriptions)) or None,
         hints=tuple(dict.fromkeys((*outer.hints, *node.hints))),
     )
+
+
+def without_null(node: Node) -> Node:
+    """The node where it takes no null; the same node if it takes none anyway."""
+    if not isinstance(node, AnyOf):
+        return node
+    solid = [each for each in node.variants if not _is_null(each)]
+    if not solid or len(solid) == len(node.variants):
+        return node
+    return said_also(solid[0], node) if len(solid) == 1 else replace(node, variants=tuple(solid))
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.type == "null"
 
 
 class _Said(TypedDict):
@@ -346,10 +373,11 @@ def _key_and_value(schema: JsonObject, path: str) -> tuple[object, object]:
 
 def _definition_name(key: str, source: JsonObject, taken: set[str]) -> str:
     """A name that does not depend on the module: Pydantic adds it where two classes clash."""
-    title = str(source.get("title") or key.rsplit("__", 1)[-1])
+    name = key.rsplit("/", 1)[-1].rsplit("__", 1)[-1]
+    title = str(source.get("title") or name)
     base = re.sub(r"[^A-Za-z0-9_-]", "_", title)[:60] or "Definition"
-    name, number = base, 1
-    while name in taken:
+    unique, number = base, 1
+    while unique in taken:
         number += 1
-        name = f"{base}_{number}"
-    return name
+        unique = f"{base}_{number}"
+    return unique

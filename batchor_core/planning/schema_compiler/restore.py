@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from batchor_core.planning.schema_compiler.nodes import JsonObject
+from batchor_core.planning.schema_compiler.nodes import JsonObject, ScalarValue
 from batchor_core.planning.schema_compiler.shapes import fits
 
 Restorer: TypeAlias = Callable[[object], object]
@@ -47,6 +47,29 @@ def restore_list(item: Restorer) -> Restorer:
 
     def restore(answer: object) -> object:
         return [item(each) for each in answer] if isinstance(answer, list) else answer
+
+    return restore
+
+
+def restore_positions(positions: Sequence[Restorer | None]) -> Restorer:
+    """Restore the elements of an array of fixed length, each in its own way."""
+
+    def restore(answer: object) -> object:
+        if not isinstance(answer, list) or len(answer) != len(positions):
+            return answer
+        return [
+            each if position is None else position(each)
+            for each, position in zip(answer, positions, strict=True)
+        ]
+
+    return restore
+
+
+def restore_choice(values: Mapping[str, ScalarValue]) -> Restorer:
+    """Turn the text that stands for a value back into the value."""
+
+    def restore(answer: object) -> object:
+        return values.get(answer, answer) if isinstance(answer, str) else answer
 
     return restore
 

@@ -1,15 +1,17 @@
 """Telling the variants of a union apart, by schemas in which every object is closed.
 
-Only what the strict dialects share is understood: ``type``, ``enum``, ``anyOf``, ``$ref``, closed
-objects whose every key is required, and arrays.
+Only what the emitter writes is understood: ``type``, ``enum``, ``anyOf``, ``$ref``, closed objects,
+and arrays with ``items`` or ``prefixItems``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from batchor_core.planning.schema_compiler.nodes import JsonObject
 
 REFERENCE_PREFIX = "#/$defs/"
+
+_LISTS = ("anyOf", "prefixItems")
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -29,7 +31,36 @@ def follow(schema: JsonObject, definitions: Mapping[str, JsonObject]) -> JsonObj
     return schema
 
 
-def fits(schema: JsonObject, value: object, definitions: Mapping[str, JsonObject]) -> bool:
+def subschemas(schema: JsonObject) -> list[JsonObject]:
+    """The schemas directly inside, without the definitions; a reference has none."""
+    found = list(cast("dict[str, JsonObject]", schema.get("properties", {})).values())
+    for keyword in _LISTS:
+        found += _schemas(schema.get(keyword, []))
+    if "items" in schema:
+        found.append(cast("JsonObject", schema["items"]))
+    return found
+
+
+def rewrite_subschemas(
+    schema: JsonObject, rewrite: Callable[[JsonObject], JsonObject]
+) -> JsonObject:
+    """A copy in which each schema directly inside, definitions included, is rewritten."""
+    written = dict(schema)
+    for keyword in ("properties", "$defs"):
+        if keyword in schema:
+            parts = cast("dict[str, JsonObject]", schema[keyword])
+            written[keyword] = {name: rewrite(each) for name, each in parts.items()}
+    for keyword in _LISTS:
+        if keyword in schema:
+            written[keyword] = [rewrite(each) for each in _schemas(schema[keyword])]
+    if "items" in schema:
+        written["items"] = rewrite(cast("JsonObject", schema["items"]))
+    return written
+
+
+def fits(  # noqa: PLR0911 - one return for each kind
+    schema: JsonObject, value: object, definitions: Mapping[str, JsonObject]
+) -> bool:
     """Whether the value has the schema's shape; bounds, patterns and formats are not looked at."""
     schema = follow(schema, definitions)
     if "anyOf" in schema:
@@ -40,8 +71,14 @@ def fits(schema: JsonObject, value: object, definitions: Mapping[str, JsonObject
         return value in cast("list[object]", schema["enum"])
     if isinstance(value, dict):
         properties = _properties(schema)
-        return value.keys() == properties.keys() and all(
-            fits(each, value[key], definitions) for key, each in properties.items()
+        return _required(schema) <= value.keys() <= properties.keys() and all(
+            fits(properties[key], each, definitions) for key, each in value.items()
+        )
+    if isinstance(value, list) and "prefixItems" in schema:
+        positions = _schemas(schema["prefixItems"])
+        return len(value) == len(positions) and all(
+            fits(position, each, definitions)
+            for position, each in zip(positions, value, strict=True)
         )
     if isinstance(value, list):
         items = cast("JsonObject", schema["items"])
@@ -72,8 +109,11 @@ def disjoint(  # noqa: PLR0911 - one return for each kind
         return not any(each in values for each in cast("list[object]", left["enum"]))
     if left["type"] == "object":
         mine, others = _properties(left), _properties(right)
-        return mine.keys() != others.keys() or any(
-            disjoint(mine[key], others[key], definitions, seen) for key in mine
+        return any(
+            key not in mine
+            or key not in others
+            or disjoint(mine[key], others[key], definitions, seen)
+            for key in _required(left) | _required(right)
         )
     return False
 
@@ -86,6 +126,10 @@ def _is_of_type(value: object, name: str) -> bool:
 
 def _schemas(value: object) -> list[JsonObject]:
     return cast("list[JsonObject]", value)
+
+
+def _required(schema: JsonObject) -> set[str]:
+    return set(cast("list[str]", schema["required"]))
 
 
 def _properties(schema: JsonObject) -> dict[str, JsonObject]:
