@@ -68,4 +68,7 @@ def test_sources_are_those_of_the_table() -> None:
         SubmissionState.ENDED,
     )
     assert sources_of(RUN_TRANSITIONS, RunState.INGESTING) == ()
-    assert sources_of(CHUNK_TRANSITIONS, ChunkState.DONE) == (ChunkState.SUBMITTED,)
+    assert sources_of(CHUNK_TRANSITIONS, ChunkState.DONE) == (
+        ChunkState.SUBMITTED,
+        ChunkState.READY,
+    )
