@@ -20,9 +20,9 @@ service in `SimulatorState.services`, its routes in `create_app`.
 
 Fault rules are the same for all. A kind names the `protocols` that have such a thing, and passes by
 the others. Routes are named as rules name them: OpenAI's plainly (`batches.create`), those of the
-others after their protocol (`anthropic.batches.create`, `gemini.files.download`). The ledger knows
-an item by run, row and request; where a protocol's batches carry nothing of the run (Anthropic),
-the run is the empty text.
+others after their protocol (`anthropic.batches.create`, `gemini.files.download`,
+`vertex.batches.get`). The ledger knows an item by run, row and request; where a protocol's batches
+carry nothing of the run (Anthropic), the run is the empty text.
 """
 
 import uuid

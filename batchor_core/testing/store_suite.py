@@ -11,6 +11,8 @@ import pytest
 from batchor_core.store.protocol import Store
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.store_claims import ClaimContract, WaiterContract
+from batchor_core.testing.store_money import BudgetContract, CostContract
+from batchor_core.testing.store_retention import RetentionContract
 from batchor_core.testing.store_runs import LeaseContract, RunContract
 from batchor_core.testing.store_submissions import (
     ChunkContract,
@@ -27,6 +29,9 @@ class StoreContract(
     SubmissionContract,
     PollContract,
     ScopeContract,
+    BudgetContract,
+    CostContract,
+    RetentionContract,
     ClaimContract,
     WaiterContract,
 ):

@@ -135,8 +135,11 @@ def test_the_schemas_dialect() -> None:
 
 def test_inline_batches_are_smaller() -> None:
     """A chunk that fits a file would be refused as a request."""
-    provider = GeminiProvider(config(api_key=SecretStr("k-0123456"), input_mode="inline"))
-    assert provider.limits.max_bytes * 3 < 20_000_000
+    given = {"api_key": SecretStr("k-0123456"), "input_mode": "inline"}
+    texts = GeminiProvider(config(**given)).limits
+    vectors = GeminiProvider(config(**given, endpoint="embeddings", dimensions=3_072)).limits
+    assert texts.max_bytes * 3 < 20_000_000
+    assert vectors.max_requests < texts.max_requests < 50_000
 
 
 def test_connecting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,6 +365,10 @@ def test_auto_mode_sends_small_batches_inline(sim: Simulator, tmp_path: Path) ->
         path.write_bytes(b"x" * 4_000_001)
         assert provider.upload(path, key=KEY).ref is not None
         assert provider.limits.max_bytes == 190_000_000
+    vectors = config.model_copy(update={"endpoint": "embeddings", "dimensions": 3_072})
+    with contextlib.closing(GeminiProvider(vectors)) as provider:
+        path.write_bytes(b"x")
+        assert provider.upload(path, key="run_b/0/sub_b").ref is not None
 
 
 @pytest.mark.parametrize("version", [None, "v1beta"])

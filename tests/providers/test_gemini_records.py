@@ -189,6 +189,24 @@ def test_how_jobs_end(state: str, stats: dict[str, str], phase: BatchPhase) -> N
 
 
 @pytest.mark.parametrize(
+    ("state", "may_be_empty"),
+    [
+        ("CANCELLED", True),
+        ("EXPIRED", True),
+        ("PARTIALLY_SUCCEEDED", False),
+        ("FAILED", False),
+        ("SUCCEEDED", False),
+    ],
+)
+def test_jobs_that_may_have_no_answers(state: str, may_be_empty: bool) -> None:
+    """Answers whose file is late would count as not executed, and be paid again."""
+    stats = {"successfulCount": "2"}
+    result = vertex_batch(job(f"JOB_STATE_{state}", completionStats=stats)).result
+    assert result is not None
+    assert result["may_be_empty"] is may_be_empty
+
+
+@pytest.mark.parametrize(
     "page", [{}, {"nextPageToken": "x"}, {"operations": []}, {"unreachable": []}]
 )
 def test_an_empty_page(page: dict[str, Any]) -> None:

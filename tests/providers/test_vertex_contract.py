@@ -9,9 +9,12 @@ from typing import Any, ClassVar
 import pytest
 from google.auth.credentials import Credentials
 
+from batchor_core import BatchItem, BatchJob, BatchRunner
 from batchor_core.errors import ProviderError
 from batchor_core.ids import custom_id
 from batchor_core.model.faults import FaultKind
+from batchor_core.model.policies import ChunkPolicy
+from batchor_core.planning import tokens
 from batchor_core.providers.gemini import GeminiProviderConfig
 from batchor_core.providers.gemini.adapter import VertexProvider
 from batchor_core.providers.gemini.requests import request_encoder
@@ -29,6 +32,7 @@ from batchor_core.testing.provider_suite import (
     submit,
 )
 from tests.artifacts.servers import ObjectStore, fake_gcs
+from tests.core.world import SharedClock
 
 pytestmark = [
     # gcsfs hands parts over as bytes, and aiohttp thinks that unwise.
@@ -289,6 +293,34 @@ class TestVertex(ProviderContract):
         assert (first.code, first.retryable) == ("RESOURCE_EXHAUSTED", True)
         assert (second.code, second.retryable) == ("INVALID_ARGUMENT", False)
         assert "no" in second.message
+
+    def test_a_whole_run(
+        self, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing would work with Vertex AI but its calls one by one."""
+        monkeypatch.setattr(tokens, "load_vocabulary", lambda model: None)
+        sim.faults(kind="expire", fraction=0.5, times=1)
+        sim.faults(kind="drop_after_commit", times=1, match={"route": "vertex.batches.create"})
+        token = "ya29.run-0123456789"
+        runner = BatchRunner(
+            tmp_path / "state.sqlite3",
+            tmp_path / "artifacts",
+            clock=SharedClock(sim),
+            connect=lambda _: self.connect(sim.base_url, token),
+        )
+        job = BatchJob(
+            items=[BatchItem(item_id=f"i{n}", payload=f"say {n}") for n in range(10)],
+            provider_config=self.config(sim.gemini_base_url, "p"),
+            chunk_policy=ChunkPolicy(max_requests=4),
+        )
+        with runner:
+            run = runner.run_and_wait(job, run_id="run-1")
+            assert [result.status for result in run.results()] == ["ok"] * 10
+        assert sim.ledger().executed() == 10
+        assert sim.ledger().paid_twice() == []
+        assert self.files() == []
+        stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert token.encode() not in stored
 
     def files(self) -> list[str]:
         """Return the addresses of all files below the root."""

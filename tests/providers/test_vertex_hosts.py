@@ -16,7 +16,7 @@ from batchor_core.model.faults import FaultKind
 from batchor_core.providers.gemini import GeminiProviderConfig
 from batchor_core.providers.protocol import BatchPhase, RawPart
 from batchor_core.testing.provider_suite import create, wanted
-from tests.providers.odd_host import OddHost, Reply, Script
+from tests.providers.odd_host import OddHost, Reply, Script, Seen
 
 pytest.importorskip("gcsfs")
 
@@ -48,9 +48,9 @@ def odd_vertex(
 ) -> Iterator[tuple[VertexProvider, OddHost]]:
     """Run a host, with an adapter connected to it."""
     host = OddHost(script if callable(script) else lambda _: script)
-    given = {"project": "p", "location": "europe-west4", "gcs_uri": "gs://b/x/", **fields}
+    given = {"model": "gemini-test", "project": "p", "location": "europe-west4", **fields}
     config = GeminiProviderConfig(
-        model="gemini-test", backend="vertex", base_url=host.url, timeout_s=10, **given
+        backend="vertex", base_url=host.url, gcs_uri="gs://b/x/", timeout_s=10, **given
     )
     try:
         with closing(VertexProvider(config, credentials=OddCredentials(error))) as provider:
@@ -69,10 +69,7 @@ def odd_vertex(
 )
 def test_what_a_create_call_sends(tmp_path: Path, model: str, resource: str) -> None:
     """The job would be refused, or could not be told apart from others in the console."""
-    with odd_vertex(Reply(body=JOB)) as (provider, host):
-        provider._config = provider._config.model_copy(
-            update={"model": GeminiProviderConfig(model=model).model}
-        )
+    with odd_vertex(Reply(body=JOB), model=model) as (provider, host):
         provider.create(
             upload_ref="gs://b/x/k/requests.jsonl",
             path=tmp_path,
@@ -190,6 +187,19 @@ def test_cancelling(status: int, works: bool) -> None:
             with pytest.raises(ProviderError):
                 provider.cancel(JOB["name"])
         assert [seen.path for seen in host.seen] == [f"/v1beta1/{JOB['name']}:cancel"]
+
+
+def test_a_filter_that_is_refused() -> None:
+    """No look would ever succeed, and a chunk wait for ever."""
+    ours = {**JOB, "displayName": "run_a/0/sub_a"}
+
+    def script(seen: Seen) -> Reply:
+        if "filter=" in seen.path:
+            return Reply(status=400, body={"error": {"status": "INVALID_ARGUMENT"}})
+        return Reply(body={"batchPredictionJobs": [ours]})
+
+    with odd_vertex(script) as (provider, _):
+        assert len(provider.find(wanted(None)).matches) == 1
 
 
 def test_a_filter_that_is_not_heeded() -> None:

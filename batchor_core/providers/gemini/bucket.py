@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
+
 from batchor_core.errors import ConfigurationError, ProviderError
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.providers.wire import one_line
@@ -32,13 +34,10 @@ class Bucket:
     """
 
     def __init__(self, options: Mapping[str, Any], describe: Callable[[str], str]) -> None:
-        import fsspec  # noqa: PLC0415 - for Vertex AI only
-
         self._options = dict(options)
         self._describe = describe
         self._lock = threading.Lock()
         self._opened: Any = None
-        self._open = fsspec.filesystem
         try:
             fsspec.get_filesystem_class("gs")
         except ImportError as exc:
@@ -106,7 +105,7 @@ class Bucket:
     def _filesystem(self) -> Any:
         with self._lock:
             if self._opened is None:
-                fs = self._open("gs", skip_instance_cache=True, **self._options)
+                fs = fsspec.filesystem("gs", skip_instance_cache=True, **self._options)
                 fs.dircache.use_listings_cache = False  # Vertex AI adds files behind our back
                 self._opened = fs
             return self._opened

@@ -40,7 +40,7 @@ class GeminiProviderConfig(HostedProviderConfig):
         backend: ``developer``, ``vertex``, or ``auto``: Vertex where
             ``GOOGLE_GENAI_USE_VERTEXAI`` (or ``GOOGLE_GENAI_USE_ENTERPRISE``, which wins) says so.
         input_mode: On the Developer API: a ``file`` of requests, requests ``inline`` in the
-            create call, or ``auto``: a file where they are more than a few MB.
+            create call, or ``auto``: a file for embeddings, and where they are more than a few MB.
         generation_config: Fields of each request's ``generationConfig``, in REST spelling, as
             ``{"temperature": 0}``.
         request_params: Further fields of each request beside it, as ``{"safetySettings": [...]}``.

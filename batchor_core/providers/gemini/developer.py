@@ -44,9 +44,13 @@ FILE_LIMITS = ProviderLimits(max_requests=50_000, max_bytes=190_000_000)
 """Google publishes 2 GB a file and no number of requests. A batch is all or nothing here (one that
 expires after 48 hours gives no results at all), so chunks are kept to the size of OpenAI's."""
 
-INLINE_LIMITS = ProviderLimits(max_requests=50_000, max_bytes=6_000_000)
+INLINE_LIMITS = ProviderLimits(max_requests=10_000, max_bytes=6_000_000)
 """Google takes less than 20 MB in one call; the SDK escapes other than ASCII characters, which
-makes a text up to three times as long."""
+makes a text up to three times as long. All answers come in one JSON object, which is held in memory
+and which Google cannot deliver if it is too large (python-genai#2519): so few requests."""
+
+INLINE_EMBEDDING_LIMITS = ProviderLimits(max_requests=1_000, max_bytes=6_000_000)
+"""A vector of 3,072 numbers takes some 60 KB of JSON."""
 
 _INLINE_UP_TO_BYTES = 4_000_000
 _DISPLAY_NAME_CHARS = 512
@@ -72,6 +76,7 @@ class GeminiProvider:
 
     def __init__(self, config: GeminiProviderConfig) -> None:
         self._config = config
+        self._is_embedding = config.endpoint == "embeddings"
         self._key = _key_of(config)
         self._scrubber = Scrubber(self._key)
         self._sdk = SdkClient(
@@ -88,7 +93,9 @@ class GeminiProvider:
     @property
     def limits(self) -> ProviderLimits:
         """The bounds on one batch."""
-        return INLINE_LIMITS if self._config.input_mode == "inline" else FILE_LIMITS
+        if self._config.input_mode != "inline":
+            return FILE_LIMITS
+        return INLINE_EMBEDDING_LIMITS if self._is_embedding else INLINE_LIMITS
 
     @cached_property
     def host(self) -> str:
@@ -142,14 +149,13 @@ class GeminiProvider:
         timeout_s: float,
     ) -> ProviderBatch:
         """Ask for a batch, over an uploaded file or with the requests in the call."""
-        is_embedding = self._config.endpoint == "embeddings"
-        method = "asyncBatchEmbedContent" if is_embedding else "batchGenerateContent"
+        method = "asyncBatchEmbedContent" if self._is_embedding else "batchGenerateContent"
         source: dict[str, Any]
         if upload_ref is None:
             source = {"requests": {"requests": _inlined(path)}}
         else:
             # The spelling that the SDK uses for each (facts on providers, 1.3).
-            source = {"file_name" if is_embedding else "fileName": upload_ref}
+            source = {"file_name" if self._is_embedding else "fileName": upload_ref}
         label = display_name(key, _DISPLAY_NAME_CHARS)
         body = {"batch": {"displayName": label, "inputConfig": source}}
         with self._mapped(creating=True):
@@ -237,7 +243,7 @@ class GeminiProvider:
 
     def _is_inline(self, path: Path) -> bool:
         if self._config.input_mode == "auto":
-            return path.stat().st_size <= _INLINE_UP_TO_BYTES
+            return not self._is_embedding and path.stat().st_size <= _INLINE_UP_TO_BYTES
         return self._config.input_mode == "inline"
 
     def _uploaded(self, name: str) -> Reply:

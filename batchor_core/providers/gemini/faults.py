@@ -45,8 +45,12 @@ _RPC_CODES = {
 }
 _NUMBERS = {rpc.name: number for number, rpc in _RPC_CODES.items()}
 _UNKNOWN = 2
-_OF_HTTP = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 10, 413: 3, 416: 11, 422: 3, 429: 8}
-_OF_HTTP |= {499: 1, 500: 13, 501: 12, 502: 14, 503: 14, 504: 4}
+_NOT_FOUND = 5
+_PERMISSION_DENIED = 7
+_BAD_REQUEST = frozenset({3, 9})
+"""What may come of an HTTP 400: only the text or the reason tells whose fault it is."""
+_OF_HTTP = {400: 3, 401: 16, 402: 7, 403: 7, 404: 5, 408: 4, 409: 10, 413: 3, 416: 11, 422: 3}
+_OF_HTTP |= {429: 8, 499: 1, 500: 13, 501: 12, 502: 14, 503: 14, 504: 4}
 
 _BATCH_KINDS = {
     3: (FaultKind.REJECTED, FaultOwner.USER),
@@ -115,7 +119,7 @@ def batch_fault(error: object) -> Fault:
     """Classify the ``error`` of a failed batch; nothing of it ran."""
     entry = _error_object(error)
     number = _rpc_number(entry) if entry else None
-    kind, owner = _BATCH_KINDS.get(number or _UNKNOWN, (FaultKind.TRANSIENT, FaultOwner.PROVIDER))
+    kind, owner = _batch_kind(number, entry)
     limit = _enqueued_limit(entry) if kind is FaultKind.CAPACITY else None
     return Fault(
         kind=kind,
@@ -131,17 +135,18 @@ def batch_fault(error: object) -> Fault:
 def line_fault(error: object) -> ItemFault:
     """Classify the error of one result line: a ``google.rpc.Status``, or a text that has one."""
     entry = _error_object(error)
-    rpc = _RPC_CODES[_rpc_number(entry)]
+    number = _rpc_number(entry)
+    rpc = _RPC_CODES[number]
     return ItemFault(
         code=rpc.name,
         message=_message(entry) or "the provider gave no reason",
-        retryable=rpc.retryable,
+        retryable=rpc.retryable or (number in _BAD_REQUEST and _is_about_account(entry)),
         consumes_attempt=rpc.consumes_attempt,
     )
 
 
 def _call_kind(status: int, error: Mapping[str, Any], text: str) -> tuple[FaultKind, FaultOwner]:
-    if status == 400 and (_ACCOUNT_TEXT.search(text) or _has_account_reason(error)):
+    if status == 400 and _is_about_account(error):
         return FaultKind.ACCOUNT, FaultOwner.ACCOUNT
     if status == 400 and _SIZE_TEXT.search(text):
         return FaultKind.SIZE, FaultOwner.USER
@@ -150,7 +155,22 @@ def _call_kind(status: int, error: Mapping[str, Any], text: str) -> tuple[FaultK
     return _CALL_KINDS.get(status, (FaultKind.TRANSIENT, FaultOwner.PROVIDER))
 
 
+def _batch_kind(number: int | None, error: Mapping[str, Any]) -> tuple[FaultKind, FaultOwner]:
+    if number in _BAD_REQUEST and _is_about_account(error):
+        return FaultKind.ACCOUNT, FaultOwner.ACCOUNT
+    if number in _BAD_REQUEST and _SIZE_TEXT.search(_message(error)):
+        return FaultKind.SIZE, FaultOwner.USER
+    return _BATCH_KINDS.get(number or _UNKNOWN, (FaultKind.TRANSIENT, FaultOwner.PROVIDER))
+
+
 def _rpc_number(error: Mapping[str, Any]) -> int:
+    """Return the RPC code that an error means: a file that is not there is no lack of rights."""
+    number = _said_number(error)
+    is_missing = number == _PERMISSION_DENIED and _MISSING_TEXT.search(_message(error))
+    return _NOT_FOUND if is_missing else number
+
+
+def _said_number(error: Mapping[str, Any]) -> int:
     """Return the RPC code of an error that says it by number, by name, or as an HTTP status."""
     code = count_of(error.get("code"))
     if code is not None and code in _RPC_CODES:
@@ -193,8 +213,8 @@ def _details(error: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield entry
 
 
-def _has_account_reason(error: Mapping[str, Any]) -> bool:
-    return any(
+def _is_about_account(error: Mapping[str, Any]) -> bool:
+    return bool(_ACCOUNT_TEXT.search(_message(error))) or any(
         isinstance(entry.get("reason"), str) and _ACCOUNT_REASONS.search(entry["reason"])
         for entry in _details(error)
     )

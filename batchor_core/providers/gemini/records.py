@@ -80,7 +80,8 @@ def vertex_batch(job: Mapping[str, Any]) -> ProviderBatch:
         "output_prefix": _text_or_none(
             field(job, "outputConfig", "gcsDestination", "outputUriPrefix")
         ),
-        "may_be_empty": is_partial,
+        # Others say that there are answers: files that are merely late are waited for.
+        "may_be_empty": status in _PARTIAL,
     }
     rejected = phase is BatchPhase.REJECTED
     return ProviderBatch(

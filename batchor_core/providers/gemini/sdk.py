@@ -62,11 +62,10 @@ class SdkClient:
         scrubber: Scrubber,
     ) -> None:
         from google import genai  # noqa: PLC0415 - a second that other runs need not pay
-        from google.genai.types import HttpOptions  # noqa: PLC0415
+        from google.genai.types import HttpOptions  # noqa: PLC0415 - as late as the SDK itself
 
         self._scrubber = scrubber
         self._http = _HttpClient()
-        self._options = HttpOptions
         self._client: Client = genai.Client(
             **options,
             http_options=HttpOptions(
@@ -104,7 +103,9 @@ class SdkClient:
             errors.APIError: The status is not 200.
             UnusableAnswerError: The answer is no JSON object.
         """
-        options = self._options(timeout=_milliseconds(timeout_s)) if timeout_s else None
+        from google.genai.types import HttpOptions  # noqa: PLC0415 - loaded already
+
+        options = HttpOptions(timeout=_milliseconds(timeout_s)) if timeout_s else None
         answer = self._client._api_client.request(  # noqa: SLF001 - see above
             method, path, body or {}, options
         )

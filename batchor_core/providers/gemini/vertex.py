@@ -183,9 +183,16 @@ class VertexProvider:
                 wanted.upload_ref is not None and batch.upload_ref == wanted.upload_ref
             )
 
-        named = self._list({"filter": f'displayName="{_escaped(label)}"'})
-        sighting = named.find(is_ours, None)
-        return sighting if sighting.matches else self._list({}).find(is_ours, wanted.since)
+        named = self._list({"filter": f'display_name="{_escaped(label)}"'})
+        try:
+            sighting = named.find(is_ours, None)
+        except ProviderError as exc:
+            if exc.fault.kind is not FaultKind.REJECTED:  # else it takes no such filter
+                raise
+        else:
+            if sighting.matches:
+                return sighting
+        return self._list({}).find(is_ours, wanted.since)
 
     def list_batches(self, *, since: datetime | None) -> Iterator[ProviderBatch]:
         """Return the project's jobs."""

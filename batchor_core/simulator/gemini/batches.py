@@ -82,7 +82,7 @@ class GeminiBatch(BatchPlan):
 
     def holds_tokens(self, at: float) -> bool:
         """Whether its tokens count as enqueued at an instant."""
-        return not self.is_terminal(at) or at < self.ends_at + self.quota_held_s
+        return self.error is None and at < self.ends_at + self.quota_held_s
 
     def operation(self, now: float, clock: SimulatorClock) -> dict[str, Any]:
         """The batch as the Developer API shows it."""

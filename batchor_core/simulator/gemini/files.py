@@ -46,7 +46,7 @@ class FileShelf:
         self._clock = clock
         self._max_bytes = max_bytes
         self._files: dict[str, StoredFile] = {}
-        self._labels: dict[str, tuple[str, str]] = {}
+        self._labels: dict[str, tuple[str, str, str]] = {}
         self._sessions: dict[str, _Session] = {}
 
     def start(self, request: Any) -> str:
@@ -141,13 +141,12 @@ class FileShelf:
             raise GeminiError(400, "Uploaded files cannot be downloaded.")
         return file
 
-    def delete(self, name: str, *, keep_bytes: bool) -> dict[str, Any]:
-        """Forget a file; its bytes stay for a batch that is still to read them."""
-        self.forget(self.get(name), keep_bytes=keep_bytes)
-        return {}
+    def holds(self, path: Path) -> bool:
+        """Whether these bytes are a file's."""
+        return any(file.path == path for file in self._files.values())
 
     def forget(self, file: StoredFile, *, keep_bytes: bool = False) -> None:
-        """Forget a file, whatever its id."""
+        """Forget a file, whatever its id; its bytes may stay for who is still to read them."""
         self._files.pop(file.id, None)
         file.deleted = True
         if not keep_bytes:
@@ -163,8 +162,7 @@ class FileShelf:
 
     def render(self, file: StoredFile) -> dict[str, Any]:
         """The file as JSON."""
-        display_name, mime_type = self._labels[file.id]
-        digest = hashlib.sha256(file.path.read_bytes()).hexdigest()
+        display_name, mime_type, digest = self._labels[file.id]
         return {
             "name": file.id,
             "displayName": display_name,
@@ -173,7 +171,7 @@ class FileShelf:
             "createTime": rfc3339(file.created_at, self._clock),
             "updateTime": rfc3339(file.created_at, self._clock),
             "expirationTime": rfc3339(file.expires_at or 0.0, self._clock),
-            "sha256Hash": base64.b64encode(digest.encode()).decode(),
+            "sha256Hash": digest,
             "uri": f"https://generativelanguage.googleapis.com/v1beta/{file.id}",
             "state": "ACTIVE",
             "source": "UPLOADED",
@@ -200,7 +198,10 @@ class FileShelf:
             expires_at=now + _RETENTION_S,
         )
         self._files[name] = file
-        self._labels[name] = (display_name, mime_type)
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        encoded = base64.b64encode(digest.encode()).decode()
+        self._labels[name] = (display_name, mime_type, encoded)
         return file
 
 

@@ -69,8 +69,10 @@ class GeminiService(BatchService[GeminiBatch]):
         """Delete a file; batches that were made from it are not disturbed."""
         with self._lock:
             file = self._files.get(name)
-            needed = any(batch.source == file.path for batch in self._live.values())
-            return self._files.delete(name, keep_bytes=needed)
+            self._files.forget(file, keep_bytes=True)
+            if not self._is_needed(file.path):
+                file.path.unlink(missing_ok=True)
+            return {}
 
     def content(self, name: str) -> StoredFile:
         """The file whose bytes are asked for."""
@@ -166,9 +168,9 @@ class GeminiService(BatchService[GeminiBatch]):
 
     def _checked(self, request: Any) -> tuple[str, str | None, Path]:
         """Return (display name, input file, where the requests lie) of a create call."""
-        display_name = field(request, "batch", "displayName")
+        display_name = field(request, "batch", "displayName") or ""
         if not isinstance(display_name, str) or len(display_name) > 512:
-            raise GeminiError(400, "* batch.display_name: 1 to 512 characters")
+            raise GeminiError(400, "* batch.display_name: at most 512 characters")
         source = field(request, "batch", "inputConfig")
         name = field(source, "fileName")
         if isinstance(name, str):
@@ -249,9 +251,13 @@ class GeminiService(BatchService[GeminiBatch]):
         batch.executed = True
         if batch.spoilt == RESULTS_MISSING:
             batch.output = {}
-        held = self._files.find(batch.input_name or "")
-        if held is None or held.path != batch.source:
+        if not self._is_needed(batch.source):
             batch.source.unlink(missing_ok=True)
+
+    def _is_needed(self, source: Path) -> bool:
+        """Whether requests that lie there are a file's, or are still to be executed."""
+        waiting = (batch for batch in self._live.values() if not batch.executed)
+        return self._files.holds(source) or any(batch.source == source for batch in waiting)
 
     def _execute_to_file(self, batch: GeminiBatch, executed: int) -> None:
         shuffler = self._shuffler(batch) if self._options.shuffle_output else None

@@ -99,7 +99,7 @@ def line_error(status: int, message: str) -> dict[str, Any]:
 def rfc3339(at: float, clock: SimulatorClock) -> str:
     """An instant as Google writes it, with nanoseconds."""
     moment = datetime.fromtimestamp(clock.unix(at), UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{round(at % 1 * 1e9):09d}Z"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{int(at % 1 * 1e9):09d}Z"
 
 
 def field(record: object, *path: str) -> Any:
