@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 
 from batchor_core.errors import ProviderError
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
-from batchor_core.providers.protocol import ProviderBatch
+from batchor_core.providers.protocol import ProviderBatch, Sighting
 
 MAX_PAGES = 5_000
 """How many pages are read where it is known how far back to look."""
+_MAX_PAGES_BLIND = 100
+"""How many where nothing says: 10,000 batches, five hours at the highest rate at which OpenAI lets
+an account create them."""
 CLOCK_SLACK = timedelta(seconds=5)
 
 
@@ -29,9 +32,14 @@ class ListPage:
     breaks_off: bool = False
 
     def reaches_back_to(self, oldest: datetime) -> bool:
-        """Whether all that follows was created before ``oldest``, if it is newest first."""
+        """Whether all that follows was created before ``oldest``.
+
+        So it is if the page shows that the order is newest first, which some hosts' is not: equal
+        times show nothing.
+        """
         times = [batch.created_at for batch in self.batches if batch.created_at]
-        return bool(times) and times[-1] < oldest and times[0] >= times[-1]
+        is_newest_first = times == sorted(times, reverse=True) and times[:1] > times[-1:]
+        return is_newest_first and len(times) == len(self.batches) and times[-1] < oldest
 
 
 class BatchList:
@@ -58,6 +66,27 @@ class BatchList:
             if len(found) == len(wanted):
                 break
         return found
+
+    def find(self, is_ours: Callable[[ProviderBatch], bool], oldest: datetime | None) -> Sighting:
+        """Look for batches that were not created before ``oldest``, with some slack.
+
+        A list that breaks off before that time proves nothing, unless what we look for has shown
+        up in it. Where the time is unknown, the look is bounded.
+
+        Raises:
+            ProviderError: The list cannot be read, or breaks off.
+        """
+        oldest = oldest - CLOCK_SLACK if oldest else None
+        matches: dict[str, ProviderBatch] = {}
+        server_time: datetime | None = None
+        for page in self.pages(MAX_PAGES if oldest else _MAX_PAGES_BLIND):
+            server_time = server_time or page.server_time
+            matches.update((b.batch_id, b) for b in page.batches if is_ours(b))
+            if oldest and page.reaches_back_to(oldest):
+                break
+            if oldest and page.breaks_off and not matches:
+                raise list_incomplete()
+        return Sighting(matches=list(matches.values()), server_time=server_time)
 
     def down_to(self, since: datetime | None) -> Iterator[ProviderBatch]:
         """Return the batches that are not older than ``since``.

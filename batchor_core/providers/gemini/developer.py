@@ -15,7 +15,6 @@ from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
 from batchor_core.providers.encoding import encode_json
 from batchor_core.providers.gemini.config import GeminiProviderConfig
-from batchor_core.providers.gemini.listing import PAGE_SIZE, BatchList, ListPage
 from batchor_core.providers.gemini.names import dialect_of, display_name, model_path
 from batchor_core.providers.gemini.records import (
     developer_batch,
@@ -26,6 +25,7 @@ from batchor_core.providers.gemini.requests import request_encoder
 from batchor_core.providers.gemini.results import developer_answer
 from batchor_core.providers.gemini.sdk import Reply, SdkClient
 from batchor_core.providers.gemini.wire import field, instant_of
+from batchor_core.providers.listing import BatchList, ListPage
 from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.protocol import (
     Answer,
@@ -58,6 +58,7 @@ _FILE_ID_CHARS = 40
 _GONE = frozenset({403, 404, 410})
 _NOT_CANCELLABLE = frozenset({400, 404, 409, 410})
 _PROGRESS_LINES = 1_000
+_PAGE_SIZE = 100
 
 
 class GeminiProvider:
@@ -87,7 +88,7 @@ class GeminiProvider:
             scrubber=self._scrubber,
         )
         self._mapped = self._sdk.error_mapping().call
-        self._list = BatchList(self._list_page)
+        self._list = BatchList(self._list_page, _PAGE_SIZE)
         self.dialect: Dialect = dialect_of(config)
 
     @property
@@ -285,11 +286,11 @@ class GeminiProvider:
 
     def _list_page(self, token: str) -> ListPage:
         with self._mapped():
-            reply = self._list_call(token, PAGE_SIZE)
+            reply = self._list_call(token, _PAGE_SIZE)
             operations = operations_of(reply.record, "operations")
             return ListPage(
                 batches=[developer_batch(operation) for operation in operations],
-                next_token=text_of(field(reply.record, "nextPageToken")),
+                cursor=text_of(field(reply.record, "nextPageToken")),
                 server_time=reply.server_time,
             )
 

@@ -17,13 +17,13 @@ from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
 from batchor_core.providers.gemini.bucket import Bucket
 from batchor_core.providers.gemini.config import GeminiProviderConfig
-from batchor_core.providers.gemini.listing import PAGE_SIZE, BatchList, ListPage
 from batchor_core.providers.gemini.names import dialect_of, display_name
 from batchor_core.providers.gemini.records import operations_of, vertex_batch
 from batchor_core.providers.gemini.requests import request_encoder
 from batchor_core.providers.gemini.results import vertex_answer
 from batchor_core.providers.gemini.sdk import Reply, SdkClient, google_credentials
 from batchor_core.providers.gemini.wire import field
+from batchor_core.providers.listing import BatchList, ListPage
 from batchor_core.providers.protocol import (
     Answer,
     ProviderBatch,
@@ -47,6 +47,7 @@ _DISPLAY_NAME_CHARS = 128
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _NOT_CANCELLABLE = frozenset({400, 404, 409, 410})
 _REQUESTS = "requests.jsonl"
+_PAGE_SIZE = 100
 
 
 class VertexProvider:
@@ -269,17 +270,17 @@ class VertexProvider:
 
     def _list(self, query: Mapping[str, Any]) -> BatchList:
         def fetch(token: str) -> ListPage:
-            page = {**query, "pageSize": PAGE_SIZE, **({"pageToken": token} if token else {})}
+            page = {**query, "pageSize": _PAGE_SIZE, **({"pageToken": token} if token else {})}
             reply = self._list_call(page)
             with self._mapped():
                 jobs = operations_of(reply.record, "batchPredictionJobs")
                 return ListPage(
                     batches=[vertex_batch(job) for job in jobs],
-                    next_token=text_of(field(reply.record, "nextPageToken")),
+                    cursor=text_of(field(reply.record, "nextPageToken")),
                     server_time=reply.server_time,
                 )
 
-        return BatchList(fetch)
+        return BatchList(fetch, _PAGE_SIZE)
 
     def _list_call(self, query: Mapping[str, Any]) -> Reply:
         with self._mapped():

@@ -18,13 +18,7 @@ from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
 from batchor_core.providers.error_mapping import ErrorMapping
 from batchor_core.providers.http_dates import http_date
-from batchor_core.providers.listing import (
-    CLOCK_SLACK,
-    MAX_PAGES,
-    BatchList,
-    ListPage,
-    list_incomplete,
-)
+from batchor_core.providers.listing import BatchList, ListPage
 from batchor_core.providers.openai.client import open_client
 from batchor_core.providers.openai.config import OpenAIProviderConfig
 from batchor_core.providers.openai.endpoints import CODECS
@@ -54,9 +48,6 @@ LIMITS = ProviderLimits(max_requests=50_000, max_bytes=190_000_000)
 """50,000 requests and 200 MB a file (the SDK's documentation); 5 % taken off the bytes."""
 
 _LIST_PAGE = 100
-_MAX_PAGES_BLIND = 100
-"""How far back to look where nothing says when the upload was: 10,000 batches, five hours at the
-highest rate at which OpenAI lets an account create them."""
 _GONE = frozenset({404, 410})
 _NOT_CANCELLABLE = frozenset({400, 404, 409, 410})
 
@@ -191,23 +182,12 @@ class OpenAIProvider:
         return self._list.those(batch_ids)
 
     def find(self, wanted: Wanted) -> Sighting:
-        """Look for the batches of one submission in the list.
+        """Look for the batches of one submission in the list."""
 
-        A list that ends, or breaks off, before the time of the upload proves nothing, unless what
-        we look for has shown up in it.
-        """
-        upload_ref, key = wanted.upload_ref, wanted.key
-        oldest = wanted.since - CLOCK_SLACK if wanted.since else self._uploaded_at(upload_ref)
-        matches: dict[str, ProviderBatch] = {}
-        server_time: datetime | None = None
-        for page in self._list.pages(MAX_PAGES if oldest else _MAX_PAGES_BLIND):
-            server_time = server_time or page.server_time
-            matches.update((b.batch_id, b) for b in page.batches if _is_ours(b, upload_ref, key))
-            if oldest and page.reaches_back_to(oldest):
-                break
-            if oldest and page.breaks_off and not matches:
-                raise list_incomplete()
-        return Sighting(matches=list(matches.values()), server_time=server_time)
+        def is_ours(batch: ProviderBatch) -> bool:
+            return _is_ours(batch, wanted.upload_ref, wanted.key)
+
+        return self._list.find(is_ours, wanted.since or self._uploaded_at(wanted.upload_ref))
 
     def list_batches(self, *, since: datetime | None) -> Iterator[ProviderBatch]:
         """Return the account's batches, newest first."""
@@ -276,18 +256,17 @@ class OpenAIProvider:
                 progress()
 
     def _uploaded_at(self, upload_ref: str | None) -> datetime | None:
-        """Return when the file was uploaded, less some slack: no batch over it is older."""
+        """Return when the file was uploaded: no batch over it is older."""
         if upload_ref is None:
             return None
         try:
             with self._mapped():
                 answer = self._client.files.with_raw_response.retrieve(upload_ref)
-                created = instant_of(self._record(answer.http_response).get("created_at"))
+                return instant_of(self._record(answer.http_response).get("created_at"))
         except ProviderError as exc:
             if exc.fault.kind is not FaultKind.MISSING:
                 raise
             return None
-        return created - CLOCK_SLACK if created else None
 
     def _page(self, after: str) -> ListPage:
         """Return the page behind a cursor."""
