@@ -61,6 +61,11 @@ _behaviour = gathered(
         help="Another seed gives other answers.",
     ),
     click.option("--api-key", metavar="KEY", help="The only key accepted.  [default: any]"),
+    click.option(
+        "--gcs-endpoint",
+        metavar="URL",
+        help="A stand-in for Google Cloud Storage, which simulated jobs of Vertex AI read and write.",
+    ),
     click.option("--shuffle-output", is_flag=True, help="Write result lines out of order."),
 )
 
@@ -100,6 +105,10 @@ def simulate(*, port: int, options: SimulatorOptions, faults: Sequence[Mapping[s
         click.echo("# Ctrl-C ends it. Use it from another shell with:")
         click.echo(f"export OPENAI_BASE_URL={base_url}/v1")
         click.echo(f"export OPENAI_API_KEY={options.api_key or 'simulated'}")
+        click.echo(f"export ANTHROPIC_BASE_URL={base_url}")
+        click.echo(f"export ANTHROPIC_API_KEY={options.api_key or 'simulated'}")
+        click.echo(f"export GOOGLE_GEMINI_BASE_URL={base_url}/gemini")
+        click.echo(f"export GOOGLE_API_KEY={options.api_key or 'simulated'}")
 
     try:
         serve(port=port, options=options, faults=faults, on_ready=announce)

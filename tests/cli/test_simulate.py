@@ -12,9 +12,11 @@ def test_it_prints_the_lines_that_point_the_sdk_at_it_and_plays_the_faults(shell
     fault = '{"kind": "refusal", "match": {"prompt": "cash"}}'
     with shell.spawn("simulate", *options, "--fault", fault, "--fault", "duplicate_line") as server:
         assert server.stdout is not None
-        said = [server.stdout.readline().strip() for _ in range(4)]
+        said = [server.stdout.readline().strip() for _ in range(8)]
         assert "no model is involved" in said[0]
         exports = dict(line.removeprefix("export ").split("=", 1) for line in said[2:])
+        assert exports["GOOGLE_GEMINI_BASE_URL"].endswith("/gemini")
+        assert exports["ANTHROPIC_API_KEY"] == "sk-sim"
         assert exports["OPENAI_API_KEY"] == "sk-sim"
         assert exports["OPENAI_BASE_URL"].startswith("http://127.0.0.1:")
         done = shell.run(*shell.start("--run-id", "r", "--wait"), env=exports)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from google.auth.credentials import Credentials
 
-from batchor_core import BatchItem, BatchJob, BatchRunner
+from batchor_core import BatchItem, BatchJob, BatchRunner, Image, PromptParts
 from batchor_core.errors import ProviderError
 from batchor_core.ids import custom_id
 from batchor_core.model.faults import FaultKind
@@ -32,7 +32,8 @@ from batchor_core.testing.provider_suite import (
     submit,
 )
 from tests.artifacts.servers import ObjectStore, fake_gcs
-from tests.core.world import SharedClock
+from tests.core.test_every_provider import PNG
+from tests.core.world import SharedClock, Verdict, check_conserved
 
 pytestmark = [
     # gcsfs hands parts over as bytes, and aiohttp thinks that unwise.
@@ -321,6 +322,35 @@ class TestVertex(ProviderContract):
         assert self.files() == []
         stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
         assert token.encode() not in stored
+
+    def test_the_job_that_every_provider_does(
+        self, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Typed answers, or pictures, would be for other providers only."""
+        monkeypatch.setattr(tokens, "load_vocabulary", lambda model: None)
+        rows = [BatchItem(item_id=f"item-{n}", payload=f"Prompt number {n};") for n in range(200)]
+        rows[7] = BatchItem(item_id="item-7", payload=[Image(data=PNG), "Prompt number 7;"])
+        runner = BatchRunner(
+            tmp_path / "state.sqlite3",
+            tmp_path / "artifacts",
+            clock=SharedClock(sim),
+            connect=lambda _: self.connect(sim.base_url, "token"),
+        )
+        job = BatchJob(
+            items=rows,
+            build_prompt=lambda item: PromptParts(prompt=item.payload),
+            provider_config=self.config(sim.gemini_base_url, "p"),
+            structured_output=Verdict,
+            chunk_policy=ChunkPolicy(max_requests=80),
+        )
+        with runner:
+            run = runner.run_and_wait(job, run_id="run-1")
+            check_conserved(run, 200)
+            labels = [result.output.label for result in run.results()]
+            frame = run.results_frame().collect()
+        assert [f"number {n};" in label for n, label in enumerate(labels)] == [True] * 200
+        assert frame["batch_input_tokens"][7] > frame["batch_input_tokens"][8]
+        assert sim.ledger().paid_twice() == []
 
     def files(self) -> list[str]:
         """Return the addresses of all files below the root."""
