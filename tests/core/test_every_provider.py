@@ -354,6 +354,29 @@ class TestWithoutKeys:
         check_conserved(mine, 6)
         check_paid_once(slow)
 
+    def test_a_suspect_that_vanishes_takes_no_row_with_it(
+        self, slow: World, slow_strangers: World
+    ) -> None:
+        """Rows would count as lost because another program's batch was deleted."""
+        config = _anthropic(slow.sim)
+        self.drop(slow, "drop_before_commit")
+        mine = slow.open(6, provider_config=config)
+        mine.advance()
+        mine.advance()
+        theirs = slow_strangers.open(other_items(6), run_id="theirs", provider_config=config)
+        theirs.advance()
+        theirs.advance()
+        with pytest.raises(WaitTimeoutError):
+            mine.wait(400)
+        assert [e["adopted"] for e in slow.events("submission.activated")] == [True]
+        gone = {"route": "anthropic.batches.get"}
+        slow.sim.faults({"kind": "http_error", "status": 404, "times": 25, "match": gone})
+        mine.wait()
+        assert slow.events("submission.disproved")
+        assert mine.status == "succeeded"
+        check_conserved(mine, 6)
+        assert slow.batches() == 2
+
     def test_cancelling_leaves_a_suspect_alone(self, slow: World, slow_strangers: World) -> None:
         """Another program's batch would be cancelled, and its rows be lost."""
         config = _anthropic(slow.sim)

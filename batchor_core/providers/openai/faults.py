@@ -20,8 +20,10 @@ _BILLING_CODES = frozenset(
         "insufficient_quota",
         "billing_hard_limit_reached",
         "billing_not_active",
+        "credit_balance_exhausted",
         "enforced_spend_limit_reached",
         "contract_spend_limit_reached",
+        "organization_spend_limit_exceeded",
         "project_spend_limit_exceeded",
     }
 )
