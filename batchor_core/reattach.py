@@ -1,26 +1,23 @@
 """Whether an existing run is the one that a job asks for, and what to do if it is not."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import polars as pl
-import pyarrow as pa
 
 from batchor_core.clock import Clock
-from batchor_core.errors import ConfigurationError, FingerprintMismatchError, LeaseLostError
+from batchor_core.errors import FingerprintMismatchError, LeaseLostError
+from batchor_core.executor.budget import budget_of
 from batchor_core.executor.cycle import Attachment, LeaseKeeper
 from batchor_core.executor.digests import RowsDigest, fingerprint
 from batchor_core.executor.plan import RunPlan
 from batchor_core.executor.requests import read_requests, source_mark
 from batchor_core.job import BatchJob, OnChange, encode_declaration
+from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import NewRun, RunRecord
 from batchor_core.model.states import RunState
-from batchor_core.planning.prompts import PromptReader
+from batchor_core.planning.prompts import PROMPT_COLUMN, PromptReader
 from batchor_core.planning.templates import PromptTemplate
-from batchor_core.sources.frames import FrameItemSource
-from batchor_core.sources.items import BatchItemSource
-from batchor_core.sources.protocol import ItemSource
+from batchor_core.sources.composite import CompositeItemSource
+from batchor_core.sources.objects import source_of
 from batchor_core.store.protocol import Store
 
 
@@ -33,7 +30,9 @@ def attachment_of(job: BatchJob) -> Attachment:
     """
     template = PromptTemplate(job.prompt_template) if job.prompt_template is not None else None
     prompts = PromptReader(build=job.build_prompt, template=template)
-    source = _source_of(job)
+    source = source_of(job.items, job.id_column)
+    if isinstance(source, CompositeItemSource):
+        source.require([*_columns_of_prompts(prompts), *job.keep])
     columns = source.columns
     if columns is not None:  # refused before a run is recorded
         prompts.check(columns, source.label)
@@ -70,6 +69,11 @@ class Reattachment:
         while (successor := self.store.successor_of(record.run_id)) is not None:
             record = successor
             generation += 1
+        if record.retry_of is not None:
+            raise FingerprintMismatchError(
+                f"run {record.run_id!r} asks failed items of run {record.retry_of!r} again: choose "
+                "another run id"
+            )
         if record.state is RunState.INGESTING:
             return self._half_read(record)
         difference = self._difference(record)
@@ -120,21 +124,22 @@ class Reattachment:
                 "another run id"
             )
         try:
-            new = replace(self.new, run_id=record.run_id, predecessor=record.predecessor)
+            budget = BudgetPolicy(
+                run_usd=self.new.budget_usd, scope_day_usd=self.new.budget_day_usd
+            ).over(budget_of(record))
+            new = replace(
+                self.new,
+                run_id=record.run_id,
+                predecessor=record.predecessor,
+                budget_usd=budget.run_usd,
+                budget_day_usd=budget.scope_day_usd,
+            )
             return self.store.restart_ingestion(keeper.lease, new)
         finally:
             keeper.release()
 
 
-def _source_of(job: BatchJob) -> ItemSource:
-    items: Any = job.items
-    if isinstance(items, (pl.DataFrame, pl.LazyFrame, pa.Table)):
-        return FrameItemSource(items, job.id_column)
-    if hasattr(type(items), "blocks"):
-        return items  # type: ignore[no-any-return]  # a protocol; checked by its use
-    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
-        raise ConfigurationError(
-            f"items is a {type(items).__name__}: give BatchItems, a frame or a source (a file is "
-            "opened with batchor_core.open_source)"
-        )
-    return BatchItemSource(items)
+def _columns_of_prompts(prompts: PromptReader) -> Sequence[str]:
+    if prompts.template is not None:
+        return prompts.template.columns
+    return () if prompts.build is not None else (PROMPT_COLUMN,)

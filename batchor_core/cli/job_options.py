@@ -1,6 +1,7 @@
 """The job that a command line describes."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,12 @@ from pydantic import BaseModel
 
 from batchor_core.cli.options import Option, gathered
 from batchor_core.errors import ConfigurationError, SourceError
-from batchor_core.job import PromptBuilder, load_model
+from batchor_core.job import BatchJob, PromptBuilder, load_model
 from batchor_core.model.items import BatchItem, File, Image, Part, PromptParts
-from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
+from batchor_core.model.policies import BudgetPolicy, ChunkPolicy, RetryPolicy, TimingPolicy
 from batchor_core.planning.templates import PromptTemplate
+from batchor_core.sources.composite import CompositeItemSource
 from batchor_core.sources.files import open_source
-from batchor_core.sources.parquet import ParquetItemSource
 from batchor_core.sources.protocol import ItemSource
 from batchor_core.sources.row_ids import check_column
 
@@ -31,31 +32,32 @@ _TIMING = TimingPolicy()
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The file to be read, and what of it goes into the results."""
+    """The files to be read, and what of them goes into the results."""
 
-    path: str
+    paths: Sequence[str]
+    encoding: str
     id_field: str | None
     keep: Sequence[str]
 
     def open(self) -> ItemSource:
-        """Open the file; its names are checked here, before anything is recorded.
+        """Open the files; their names are checked here, before anything is recorded.
 
         Raises:
-            SourceError: It cannot be read, or has not the columns that are named.
+            SourceError: One cannot be read, or has not the columns that are named.
         """
-        source = open_source(self.path, self.id_field)
-        if not source.columns:
-            raise SourceError(f"{source.label} has no rows")
-        for name in self.keep:
-            if name != KEEP_ALL:
-                check_column(name, source.columns, source.label)
+        sources = [open_source(p, self.id_field, encoding=self.encoding) for p in self.paths]
+        for each in sources:
+            if not each.columns:
+                raise SourceError(f"{each.label} has no rows")
+        source = sources[0] if len(sources) == 1 else CompositeItemSource(sources)
+        _check_columns(source, [name for name in self.keep if name != KEEP_ALL])
         return source
 
     def kept_types(self, source: ItemSource) -> Mapping[str, Any]:
         """Return the columns to keep: text, but for files that know their types."""
         columns = source.columns or ()
         names = columns if KEEP_ALL in self.keep else dict.fromkeys(self.keep)
-        types = source.dtypes if isinstance(source, ParquetItemSource) else {}
+        types = getattr(source, "dtypes", {})
         return {name: types.get(name, "string") for name in names}
 
 
@@ -79,8 +81,8 @@ class Prompts:
         Raises:
             MissingColumnError: The prompt's column is not in the input.
         """
-        for name in filter(None, (self.prompt_field, self.image_field, self.file_field)):
-            check_column(name, source.columns or (), source.label)
+        given = (self.prompt_field, self.image_field, self.file_field)
+        _check_columns(source, [name for name in given if name])
         if self.prompt_field is None:
             prompt: dict[str, Any] = {"prompt_template": self.prompt_template}
         else:
@@ -147,6 +149,14 @@ def _read_schema(path: Path) -> Mapping[str, Any]:
     return decoded
 
 
+def _check_columns(source: ItemSource, names: Sequence[str]) -> None:
+    if isinstance(source, CompositeItemSource):
+        source.require(names)
+        return
+    for name in names:
+        check_column(name, source.columns or (), source.label)
+
+
 def _is_path(address: str) -> bool:
     """Whether a picture or document is read here; the provider fetches what has a web address."""
     return not address.startswith(("http://", "https://", "data:"))
@@ -170,10 +180,19 @@ input_options = gathered(
     "rows",
     click.option(
         "--input",
-        "path",
+        "paths",
         required=True,
+        multiple=True,
         metavar="FILE",
-        help="A .csv, .jsonl or .parquet file, or its URL; text may be compressed (.gz, .zst).",
+        help="A .csv, .jsonl or .parquet file, a folder of such, a pattern ('in/*.csv'), or a URL; "
+        "text may be compressed (.gz, .zst). May be repeated: ids then begin with '0:', '1:', …",
+    ),
+    click.option(
+        "--encoding",
+        default="utf-8",
+        show_default=True,
+        metavar="NAME",
+        help="Encoding of CSV and JSON Lines.",
     ),
     click.option(
         "--id-field",
@@ -305,6 +324,56 @@ _timing_options = gathered(
         help="How long a silent process keeps the run.",
     ),
 )
+
+
+def _amount(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise click.BadParameter("give US dollars above 0.")
+    return value
+
+
+budget_options = gathered(
+    BudgetPolicy,
+    "budget",
+    click.option(
+        "--budget-usd",
+        "run_usd",
+        type=float,
+        callback=_amount,
+        metavar="X",
+        help="What the run may cost, in US dollars; nothing is sent if its estimate is more.",
+    ),
+    click.option(
+        "--budget-day-usd",
+        "scope_day_usd",
+        type=float,
+        callback=_amount,
+        metavar="X",
+        help="What all runs of this account and model may cost in one day (UTC).",
+    ),
+)
+
+
+def job_of(rows: Input, prompts: Prompts, output: Output, **settings: Any) -> BatchJob:
+    """Return the job that these options describe.
+
+    Args:
+        rows: The input.
+        prompts: How its rows become prompts.
+        output: What answers have to look like.
+        settings: Further fields of the job.
+
+    Raises:
+        ConfigurationError: It cannot work.
+    """
+    source = rows.open()
+    return BatchJob(
+        items=source,
+        keep=rows.kept_types(source),
+        **prompts.job_fields(source),
+        **output.job_fields(),
+        **settings,
+    )
 
 
 def policy_options(command: Option) -> Option:

@@ -15,7 +15,14 @@ import polars as pl
 from batchor_core.errors import SourceError
 from batchor_core.sources.protocol import BLOCK_ROWS, ItemBlock, Position
 from batchor_core.sources.row_ids import check_column, item_ids
-from batchor_core.sources.streams import BLOCK_BYTES, InputFile, TextPosition, read_errors
+from batchor_core.sources.streams import (
+    BLOCK_BYTES,
+    LINE_BYTES,
+    InputFile,
+    TextPosition,
+    lines_of,
+    read_errors,
+)
 
 _FIELD_CHARACTERS = 128 << 20  # the module's own 131,072 is less than one long document
 _STEP = 256  # records between two looks at how many bytes were read
@@ -29,29 +36,32 @@ _REASONS = (
 class CsvItemSource:
     r"""The records of a CSV file (RFC 4180: comma, double quotes) under a header line.
 
-    UTF-8 with or without byte order mark; lines end in LF or CRLF; values may hold line breaks;
-    blank lines are skipped. Every value is text exactly as it stands in the file: nothing is
+    With or without byte order mark; lines end in LF or CRLF; values may hold line breaks; blank
+    lines are skipped. Every value is text exactly as it stands in the file: nothing is
     inferred, ``007`` stays, an empty value is empty and not null. ``.csv.gz`` and ``.csv.zst``
     are decompressed on the way.
 
-    A position is the byte at which a record starts, ``{"offset": bytes, "line": n}``: the parser
+    A position is the byte at which a record starts, ``{"offset": bytes, "line": n}`` (of the
+    decompressed text, in UTF-8): the parser
     takes one line after the other from the file, so that the file's own position between two
     records is where the next one starts, whatever line breaks the values hold.
 
     Args:
         path: Local path or fsspec URL.
         id_column: Column that holds the items' keys; None: the row number is the key.
+        encoding: As ``"cp1252"`` or ``"utf-16"``; any that Python knows.
         block_rows: Rows in a block, at most.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | InputFile,
         id_column: str | None = None,
         *,
+        encoding: str = "utf-8",
         block_rows: int = BLOCK_ROWS,
     ) -> None:
-        self._file = InputFile(path)
+        self._file = InputFile.of(path, encoding)
         self._id_column = id_column
         self._block_rows = block_rows
 
@@ -70,7 +80,7 @@ class CsvItemSource:
         if position is not None:
             start = TextPosition.parse(position, self.label)
         with read_errors(self.label), self._file.open(start.offset) as stream:
-            reader = _Records(map(bytes.decode, stream), start.line, self.label)
+            reader = _Records(lines_of(stream), start.line, self.label)
             while records := self._read(reader, stream, start):
                 block = self._block(records, start)
                 if block is not None:
@@ -84,8 +94,9 @@ class CsvItemSource:
     @cached_property
     def _header(self) -> "_Header":
         with read_errors(self.label), self._file.open() as stream:
-            first = stream.readline().removeprefix(codecs.BOM_UTF8)
-            reader = _Records(map(bytes.decode, itertools.chain((first,), stream)), 1, self.label)
+            first = next(lines_of(stream), b"").removeprefix(codecs.BOM_UTF8)
+            lines = itertools.chain((first,), lines_of(stream))
+            reader = _Records(lines, 1, self.label)
             names: list[str] = []
             while not names:
                 line = reader.line
@@ -157,10 +168,10 @@ class _Header:
 class _Records:
     """The parser, with errors that say which line of the file is wrong."""
 
-    def __init__(self, lines: Iterable[str], first_line: int, label: str) -> None:
+    def __init__(self, lines: Iterable[bytes], first_line: int, label: str) -> None:
         if csv.field_size_limit() < _FIELD_CHARACTERS:  # one for the process: only ever raised
             csv.field_size_limit(_FIELD_CHARACTERS)
-        self._reader = csv.reader(lines, strict=True)
+        self._reader = csv.reader(map(_decoded, lines), strict=True)
         self._first_line = first_line
         self._label = label
 
@@ -179,12 +190,26 @@ class _Records:
             # list.extend keeps what came before the error: it tells where the record starts.
             line = _LineNumbers(records, start)[len(records)]
             raise SourceError(f"{self._label}, line {line}: {_reason(error)}") from error
+        except _LongLineError as error:
+            raise SourceError(
+                f"{self._label}, line {self.line}: longer than {LINE_BYTES >> 20} MiB"
+            ) from error
         except UnicodeDecodeError as error:
             byte = f"0x{error.object[error.start]:02x}"
             raise SourceError(
-                f"{self._label}, line {self.line}: not UTF-8 (byte {byte})"
+                f"{self._label}, line {self.line}: not UTF-8 (byte {byte}): name its encoding"
             ) from error
         return records
+
+
+class _LongLineError(Exception):
+    pass
+
+
+def _decoded(line: bytes) -> str:
+    if len(line) >= LINE_BYTES:  # cut: its rest would pass for another record
+        raise _LongLineError
+    return line.decode()
 
 
 class _LineNumbers:

@@ -14,7 +14,14 @@ import polars as pl
 from batchor_core.errors import SourceError
 from batchor_core.sources.protocol import BLOCK_ROWS, ItemBlock, Position
 from batchor_core.sources.row_ids import check_column, item_ids
-from batchor_core.sources.streams import BLOCK_BYTES, InputFile, TextPosition, read_errors
+from batchor_core.sources.streams import (
+    BLOCK_BYTES,
+    LINE_BYTES,
+    InputFile,
+    TextPosition,
+    lines_of,
+    read_errors,
+)
 
 _STEP = 256  # lines between two looks at how many bytes were read
 _START = TextPosition(offset=0, line=1)
@@ -36,24 +43,26 @@ class JsonlItemSource:
 
     The columns are the keys of the first 4,096 rows, in order of appearance. A key that turns up
     later is in ``records`` only; ``columns`` names those that must be there. Positions are
-    ``{"offset": bytes, "line": n}``.
+    ``{"offset": bytes, "line": n}``, of the decompressed text in UTF-8.
 
     Args:
         path: Local path or fsspec URL.
         id_column: Key that holds the items' ids; None: the row number is the id.
         columns: Keys that become columns; None: those of the first rows.
+        encoding: As ``"cp1252"`` or ``"utf-16"``; any that Python knows.
         block_rows: Rows in a block, at most.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | InputFile,
         id_column: str | None = None,
         *,
         columns: Sequence[str] | None = None,
+        encoding: str = "utf-8",
         block_rows: int = BLOCK_ROWS,
     ) -> None:
-        self._file = InputFile(path)
+        self._file = InputFile.of(path, encoding)
         self._id_column = id_column
         self._named = None if columns is None else list(columns)
         self._block_rows = block_rows
@@ -92,6 +101,9 @@ class JsonlItemSource:
         return self._file.sha256(f"jsonl {self._id_column!r} {self._named!r}\n")
 
     def _records(self, lines: Sequence[bytes], start: TextPosition) -> list[dict[str, Any]]:
+        if lines and len(max(lines, key=len)) >= LINE_BYTES:
+            line = start.line + next(n for n, line in enumerate(lines) if len(line) >= LINE_BYTES)
+            raise SourceError(f"{self.label}, line {line}: longer than {LINE_BYTES >> 20} MiB")
         filled = [line for line in lines if not line.isspace()]
         records: list[dict[str, Any]] = []
         try:
@@ -129,8 +141,9 @@ def _read_lines(stream: BufferedReader, block_rows: int) -> list[bytes]:
     """Return the next lines, at most ``block_rows`` and not many more than ``BLOCK_BYTES``."""
     lines: list[bytes] = []
     start = stream.tell()
+    rest = lines_of(stream)
     while len(lines) < block_rows and stream.tell() - start < BLOCK_BYTES:
-        step = list(itertools.islice(stream, min(_STEP, block_rows - len(lines))))
+        step = list(itertools.islice(rest, min(_STEP, block_rows - len(lines))))
         if not step:
             break
         lines += step

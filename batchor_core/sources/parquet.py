@@ -24,7 +24,7 @@ class ParquetItemSource:
     Positions are ``{"group": g, "row": r}``, both from 0, ``r`` within the group.
 
     Args:
-        path: Local path or fsspec URL of a file, not of a folder.
+        path: Local path or fsspec URL of a file; ``FilesItemSource`` reads folders.
         id_column: Column that holds the items' keys; None: the row number is the key.
         columns: Columns to read, in this order; None: all. The id column need not be among them.
         block_rows: Rows in a block, at most.
@@ -32,13 +32,13 @@ class ParquetItemSource:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | InputFile,
         id_column: str | None = None,
         *,
         columns: Sequence[str] | None = None,
         block_rows: int = BLOCK_ROWS,
     ) -> None:
-        self._file = InputFile(path)
+        self._file = InputFile.of(path)
         self._id_column = id_column
         self._named = None if columns is None else list(columns)
         self._block_rows = block_rows

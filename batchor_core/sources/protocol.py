@@ -7,7 +7,7 @@ were used.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
@@ -19,6 +19,10 @@ Position = Mapping[str, Any]
 
 BLOCK_ROWS = 4096
 """Rows in a block, at most: what ingestion holds in memory at once."""
+
+LINEAGE = "batchor_lineage"
+"""Metadata key under which a composite source says where a row comes from; stored, so never
+renamed, and reserved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,8 @@ class ItemBlock:
         partitions: Index of the row's partition (``member``); None: all belong to the first.
         records: The rows as they were read, nested values and all, where ``frame`` can only hold
             their text; None where the frame says it all.
+        metadata: What is handed back with each row of a frame; None: nothing. Items have their own.
+        file: The file that the rows come from; None where the source is not made of several.
     """
 
     position: Position | None
@@ -41,6 +47,8 @@ class ItemBlock:
     item_ids: Sequence[str] | None = None
     partitions: Sequence[int] | None = None
     records: Sequence[Mapping[str, Any]] | None = None
+    metadata: Sequence[Mapping[str, Any]] | None = None
+    file: str | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -52,13 +60,14 @@ class ItemBlock:
         """Return the block without its first ``skip`` rows; the position stays the same."""
         if not skip:
             return self
-        return ItemBlock(
-            position=self.position,
+        return replace(
+            self,
             frame=None if self.frame is None else self.frame.slice(skip),
             items=None if self.items is None else self.items[skip:],
             item_ids=None if self.item_ids is None else self.item_ids[skip:],
             partitions=None if self.partitions is None else self.partitions[skip:],
             records=None if self.records is None else self.records[skip:],
+            metadata=None if self.metadata is None else self.metadata[skip:],
         )
 
 

@@ -1,5 +1,7 @@
 """Positions and places of sources that count rows."""
 
+from collections.abc import Mapping
+
 from batchor_core.errors import SourceError
 from batchor_core.sources.protocol import Position
 
@@ -21,5 +23,22 @@ def position_number(position: Position, key: str, label: str) -> int:
     """
     value = position.get(key)
     if type(value) is not int or value < 0:
-        raise SourceError(f"{label}: {dict(position)!r} is not a position in this source")
+        raise no_position(position, label)
     return value
+
+
+def inner_position(position: Position, key: str, label: str) -> Position:
+    """Return the stored position in a part of the source.
+
+    Raises:
+        SourceError: The position was made by another kind of source.
+    """
+    value = position.get(key)
+    if not isinstance(value, Mapping):
+        raise no_position(position, label)
+    return value
+
+
+def no_position(position: Position, label: str) -> SourceError:
+    """Return the refusal of a position that another kind of source has made."""
+    return SourceError(f"{label}: {dict(position)!r} is not a position in this source")

@@ -19,9 +19,12 @@ def items_of(block: ItemBlock, first_row: int) -> Iterator[BatchItem]:
         yield from block.items
         return
     ids = block.item_ids
+    metadata = block.metadata
     for index, payload in enumerate(rows_as_dicts(block)):
         item_id = str(first_row + index) if ids is None else ids[index]
-        yield BatchItem(item_id=item_id, payload=payload)
+        yield BatchItem(
+            item_id=item_id, payload=payload, metadata={} if metadata is None else metadata[index]
+        )
 
 
 def rows_as_dicts(block: ItemBlock) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """Bytes of input files: local or remote, plain or compressed, read from an offset."""
 
+import codecs
 import errno
+import functools
 import hashlib
 import io
 import os
@@ -20,8 +22,15 @@ from batchor_core.sources.row_positions import position_number
 BLOCK_BYTES = 16 << 20
 """Input bytes in a block, at most a few records more: bounds memory where records are long."""
 
+LINE_BYTES = 256 << 20
+"""The longest line that is read: a file without line feeds would be held as a whole."""
+
+WEB_PROTOCOLS = frozenset({"http", "https"})
+
 _BUFFER_BYTES = 1 << 20
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
+_UTF_8 = "utf-8"
+_TRANSCODED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +67,30 @@ class InputFile:
 
     Args:
         path: Where it is.
+        label: What messages call it; default: its name.
+        encoding: How a text file is encoded.
 
     Raises:
-        SourceError: Nothing is known about this kind of URL.
+        SourceError: Nothing is known about this kind of URL, or this encoding.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: "str | os.PathLike[str] | UPath", label: str = "", encoding: str = "utf-8"
+    ) -> None:
         try:
             self._path = UPath(path)
         except (ValueError, ImportError) as error:
             raise SourceError(f"cannot read this kind of location: {error}") from error
         # Only the name: a URL may carry a signature or a password.
         name = self._path.name
-        self.label = name.partition("?")[0] if self._path.protocol in {"http", "https"} else name
+        own = name.partition("?")[0] if self._path.protocol in WEB_PROTOCOLS else name
+        self.label = label or own
+        self.encoding = _encoding_name(encoding)
+
+    @classmethod
+    def of(cls, path: "str | os.PathLike[str] | InputFile", encoding: str = "utf-8") -> "InputFile":
+        """Return the file at a path; one that is a file already stays what it is."""
+        return path if isinstance(path, InputFile) else cls(path, encoding=encoding)
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -88,14 +108,19 @@ class InputFile:
     def open(self, offset: int = 0) -> Iterator[io.BufferedReader]:
         """Open the decompressed bytes; ``tell`` of the stream counts from the start of the file.
 
+        Text of another encoding is UTF-8 here, also to ``offset`` and ``tell``.
+
         Raises:
-            SourceError: The file has fewer than ``offset`` bytes.
+            SourceError: The file has fewer than ``offset`` bytes, or is encoded otherwise.
         """
         codec = _CODECS.get(self.suffixes[1])
         with self.open_stored() as stored:
             raw: Any = _Decompressed(stored, codec) if codec else stored
+            if self.encoding != _UTF_8:
+                raw = _Transcoded(raw, self.encoding, self.label)
+            is_stored = raw is stored
             stream: io.BufferedReader = io.BufferedReader(raw, _BUFFER_BYTES)
-            if not (_skip(stream, offset) if codec else _seek(stream, offset)):
+            if not (_seek(stream, offset) if is_stored else _skip(stream, offset)):
                 raise SourceError(f"{self.label} has become shorter: nothing at byte {offset}")
             yield stream
 
@@ -106,10 +131,21 @@ class InputFile:
             SourceError: The file cannot be read.
         """
         digest = hashlib.sha256(shape.encode())
+        if self.encoding != _UTF_8:
+            digest.update(f"{self.encoding}\n".encode())
         with read_errors(self.label), self.open_stored() as stream:
             while data := stream.read(_BUFFER_BYTES):
                 digest.update(data)
         return digest.hexdigest()
+
+
+def lines_of(stream: io.BufferedReader) -> Iterator[bytes]:
+    """Yield the lines of a stream with their line feeds.
+
+    The rest of one that is too long comes as lines of its own: whoever takes the lines checks that
+    none of them has ``LINE_BYTES``.
+    """
+    return iter(functools.partial(stream.readline, LINE_BYTES), b"")
 
 
 @contextmanager
@@ -121,6 +157,15 @@ def read_errors(label: str) -> Iterator[None]:
         raise SourceError(f"cannot read {label}: {error}") from error
     except OSError as error:
         raise SourceError(f"cannot read {label}: {_reason(error)}") from error
+
+
+def _encoding_name(encoding: str) -> str:
+    """Return Python's name of an encoding, with or without byte order mark the same for UTF-8."""
+    try:
+        "".encode(encoding)  # refuses also what is no encoding of text
+    except LookupError as error:
+        raise SourceError(f"there is no text encoding {encoding!r}") from error
+    return codecs.lookup(encoding).name.removesuffix("-sig")
 
 
 def _reason(error: OSError) -> str:
@@ -140,7 +185,7 @@ def _seek(stream: io.BufferedReader, offset: int) -> bool:
 
 
 def _skip(stream: io.BufferedReader, offset: int) -> bool:
-    """Read up to the offset: a compressed file has no other way."""
+    """Read up to the offset: a compressed or transcoded file has no other way."""
     while offset and (data := stream.read(min(offset, _BUFFER_BYTES))):
         offset -= len(data)
     return not offset
@@ -173,3 +218,53 @@ class _Decompressed(io.RawIOBase):
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
+
+
+class _Transcoded(io.RawIOBase):
+    """Text of any encoding as a stream of UTF-8.
+
+    Not decoded line by line: in UTF-16 the byte of a line feed is part of other characters too.
+    """
+
+    def __init__(self, stored: Any, encoding: str, label: str) -> None:
+        self._stored = stored
+        self._encoding = encoding
+        self._label = label
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._unread = b""
+        self._position = 0
+        self._line = 1
+        self._is_at_end = False
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unread and not self._is_at_end:
+            data = self._stored.read(_TRANSCODED_BYTES)
+            self._is_at_end = not data
+            self._unread = self._in_utf_8(data)
+        count = min(len(buffer), len(self._unread))
+        buffer[:count] = self._unread[:count]
+        self._unread = self._unread[count:]
+        self._position += count
+        return count
+
+    def _in_utf_8(self, data: bytes) -> bytes:
+        try:
+            text = self._decoder.decode(data, final=not data).encode()
+        except UnicodeError as error:
+            raise self._failure(error) from error
+        self._line += text.count(b"\n")
+        return text
+
+    def _failure(self, error: UnicodeError) -> SourceError:
+        line, byte = self._line, ""
+        if isinstance(error, UnicodeDecodeError):
+            before = error.object[: error.start].decode(error.encoding, "ignore")
+            line += before.count("\n")
+            byte = f" (byte 0x{error.object[error.start]:02x})"
+        return SourceError(f"{self._label}, line {line}: not {self._encoding}{byte}")

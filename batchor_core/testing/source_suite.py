@@ -22,9 +22,9 @@ from batchor_core.sources.rows import items_of
 Row = Mapping[str, str]
 
 # A NUL is refused by the CSV source, a byte order mark at the start of a file is no text, and a
-# name of white space is no name.
+# name of white space is no name; SQLite renames the columns "true" and "false" of a sub-query.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=8)
-_NAME = _TEXT.filter(lambda name: name.strip() not in {"", "id"})
+_NAME = _TEXT.filter(lambda name: name.strip().casefold() not in {"", "id", "true", "false"})
 _AWKWARD = st.sampled_from(["", "007", "a\nb", "a\r\nb", "\r", '"', '"",\n', "\u2028x", "ünï 🎉"])
 
 

@@ -51,8 +51,9 @@ class Shell:
         return path
 
     def start(self, *more: str, source: str = "in.csv") -> list[str]:
-        """The usual arguments of `start`; those given last win."""
-        job = ["--input", source, "--id-field", "id", "--prompt-field", "text"]
+        """The usual arguments of `start`; those given last win, inputs replace the usual one."""
+        files = [] if "--input" in more else ["--input", source]
+        job = [*files, "--id-field", "id", "--prompt-field", "text"]
         pace = ["--poll-interval", "0.1", "--retry-delay", "0", "--db-path", str(self.db)]
         return ["start", *job, "--model", "gpt-4.1-mini", *pace, *more]
 

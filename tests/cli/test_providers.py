@@ -58,8 +58,8 @@ def test_a_picture(shell: Shell, options: list[str]) -> None:
     """A table of pictures would need a program."""
     (shell.folder / "dot.png").write_bytes(PNG)
     shell.write("pictures.csv", "id,text,picture\na,What is it?,dot.png\nb,And without?,\n")
-    start = shell.start("--run-id", "r", "--wait", "--image-field", "picture", *options)
-    shell.ok(*start, "--input", "pictures.csv")
+    files = ["--input", "pictures.csv", "--image-field", "picture"]
+    shell.ok(*shell.start("--run-id", "r", "--wait", *files, *options))
     shell.ok(*shell.on("results", "r", "--output", "out.parquet"))
     table = pl.read_parquet(shell.folder / "out.parquet")
     assert table["batch_status"].to_list() == ["ok", "ok"]

@@ -1,6 +1,8 @@
 """Reading the input: validated, resumable, and never sent before its end."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +12,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from batchor_core import BatchItem, CsvItemSource, JsonlItemSource, ParquetItemSource, Run
+from batchor_core import (
+    BatchItem,
+    BatchRunner,
+    CompositeItemSource,
+    JsonlItemSource,
+    Run,
+    open_source,
+)
 from batchor_core.errors import (
     ConfigurationError,
     DuplicateItemIdError,
@@ -22,39 +31,20 @@ from batchor_core.errors import (
 from batchor_core.executor.due import HEAVY_STEPS
 from batchor_core.model.items import PromptParts
 from batchor_core.model.policies import ChunkPolicy
-from tests.core.world import World, check_conserved, items
+from tests.core.ingest_child import (
+    KINDS,
+    ROWS,
+    UNMARKED,
+    keys_of,
+    options_of,
+    read_and_die,
+    write,
+)
+from tests.core.killing import FORKS
+from tests.core.world import World, items
 
 THREES = ChunkPolicy(max_requests=3)
-ROWS = 10
-
-
-def write(kind: str, folder: Path, rows: int = ROWS, word: str = "Prompt") -> Any:
-    """The same rows as a source of any kind, read anew each time."""
-    frame = pl.DataFrame(
-        {
-            "id": [f"item-{n}" for n in range(rows)],
-            "prompt": [f"{word} number {n};" for n in range(rows)],
-        }
-    )
-    path = folder / f"input.{kind}"
-    if kind == "csv":
-        frame.write_csv(path)
-        return CsvItemSource(path, id_column="id", block_rows=4)
-    if kind == "jsonl":
-        frame.write_ndjson(path)
-        return JsonlItemSource(path, id_column="id", block_rows=4)
-    if kind == "parquet":
-        frame.write_parquet(path)
-        return ParquetItemSource(path, id_column="id", block_rows=4)
-    if kind == "frame":
-        return frame.with_columns(pl.col("prompt"))
-    if kind == "lazy":
-        return frame.lazy()
-    made = [BatchItem(item_id=i, payload=p) for i, p in frame.rows()]
-    return made if kind == "list" else iter(made)
-
-
-KINDS = ["csv", "jsonl", "parquet", "frame", "lazy", "list", "iterator"]
+FORKS.set_forkserver_preload(["tests.core.killing", "tests.core.ingest_child"])
 
 
 class TestRefusals:
@@ -134,22 +124,19 @@ class TestResuming:
         """Rows would be lost or doubled where reading was cut short."""
         run = self._cut_short(world, kind, probe)
         assert run.refresh().status in {"ingesting", "running"}
-        run = world.run(write(kind, world.folder), **_ids(kind))
-        assert run.status == "succeeded"
-        check_conserved(run, ROWS)
-        for n, result in enumerate(run.results()):
-            assert (result.output_text or "").endswith(f": Prompt number {n};")
+        run = world.run(write(kind, world.folder), **options_of(kind))
+        _check(run, kind)
 
-    @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "frame", "list"])
+    @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNMARKED])
     def test_does_not_read_again_what_is_sealed(self, world: World, kind: str) -> None:
         """A million rows would be read from the start after each interruption."""
         self._cut_short(world, kind, "ingest.committed")
         before = world.runner.store.list_chunks("run-1")
         assert len(before) == 1
-        world.run(write(kind, world.folder), chunk_policy=THREES, **_ids(kind))
+        world.run(write(kind, world.folder), chunk_policy=THREES, **options_of(kind))
         after = world.runner.store.list_chunks("run-1")
         assert after[0].items == before[0].items
-        assert len(after) == 4
+        assert len(after) == len(keys_of(kind)) // 3 + 1
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("change", ["word", "fewer", "more"])
@@ -158,28 +145,26 @@ class TestResuming:
         self._cut_short(world, kind, "ingest.committed")
         rows = {"word": ROWS, "fewer": 2, "more": 14}[change]
         word = "Other" if change == "word" else "Prompt"
-        run = world.run(write(kind, world.folder, rows, word), **_ids(kind))
-        assert run.status == "succeeded"
-        check_conserved(run, rows)
-        assert all(word in (r.output_text or "") for r in run.results())
+        run = world.run(write(kind, world.folder, rows, word), **options_of(kind))
+        _check(run, kind, rows, word)
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_an_equal_rerun_submits_nothing(self, world: World, kind: str) -> None:
         """Starting a job again would pay for everything again."""
-        world.run(write(kind, world.folder), **_ids(kind))
+        world.run(write(kind, world.folder), **options_of(kind))
         before = world.batches()
-        run = world.run(write(kind, world.folder), **_ids(kind))
+        run = world.run(write(kind, world.folder), **options_of(kind))
         assert run.status == "succeeded"
         assert world.batches() == before
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_other_rows_under_a_known_id_are_refused(self, world: World, kind: str) -> None:
         """Results of the old input would be handed out for the new one."""
-        world.run(write(kind, world.folder), **_ids(kind))
+        world.run(write(kind, world.folder), **options_of(kind))
         with pytest.raises(FingerprintMismatchError, match="run-1"):
-            world.run(write(kind, world.folder, ROWS + 1), **_ids(kind))
+            world.run(write(kind, world.folder, ROWS + 1), **options_of(kind))
         with pytest.raises(FingerprintMismatchError, match="run-1"):
-            world.run(write(kind, world.folder, ROWS, "Other"), **_ids(kind))
+            world.run(write(kind, world.folder, ROWS, "Other"), **options_of(kind))
 
     def test_another_declaration_under_a_known_id_is_refused(self, world: World) -> None:
         """Results of another model or prompt would be handed out."""
@@ -205,21 +190,92 @@ class TestResuming:
         runner = world.new_runner(
             probe=lambda name: clock.sleep(5) if name == "ingest.committed" else None
         )
-        job = world.job(write(kind, world.folder), chunk_policy=THREES, **_ids(kind))
+        job = world.job(write(kind, world.folder), chunk_policy=THREES, **options_of(kind))
         run = runner.open(job, run_id="run-1")
         for _ in range(10):
             run.advance(5)
         run.wait()
-        check_conserved(run, ROWS)
+        _check(run, kind)
 
     def _cut_short(self, world: World, kind: str, probe: str) -> Run:
         runner = world.new_runner(probe=_raise_once(probe))
         source = write(kind, world.folder)
-        job = world.job(source, chunk_policy=THREES, **_ids(kind))
+        job = world.job(source, chunk_policy=THREES, **options_of(kind))
         run = runner.open(job, run_id="run-1")
         with pytest.raises(_StopError):
             run.advance()
         return run
+
+
+class TestComposite:
+    def test_results_say_where_their_row_comes_from(self, world: World) -> None:
+        """An answer could not be traced to the file and the row that it is for."""
+        source = CompositeItemSource(
+            [
+                write("csv", world.folder, 2),
+                pl.DataFrame({"prompt": ["Prompt number 2;"], "n": [7]}),
+                [BatchItem(item_id="own", payload="Prompt number 3;", metadata={"mine": [1]})],
+            ]
+        )
+        results = world.run(source, chunk_policy=THREES).results()
+        assert [r.item_id for r in results] == ["0:item-0", "0:item-1", "1:0", "2:own"]
+        lineages = [r.metadata["batchor_lineage"] for r in results]
+        assert lineages[1] == {
+            "source_ref": "input.csv",
+            "partition_id": None,
+            "source_item_index": 1,
+            "source_primary_key": "item-1",
+            "source_namespace": "0",
+        }
+        assert [(each["source_ref"], each["source_primary_key"]) for each in lineages[2:]] == [
+            ("polars frame", None),
+            ("batch items", "own"),
+        ]
+        assert results[3].metadata["mine"] == [1]
+
+    def test_kept_columns_and_functions_work_over_unlike_sources(self, world: World) -> None:
+        """Sources with other columns beside the needed ones could not be put together."""
+        first = pl.DataFrame({"n": [1, 2], "a": ["x", "y"]})
+        second = pl.DataFrame({"b": ["z"], "n": [3]})
+        run = world.run(
+            CompositeItemSource([first, second]),
+            build_prompt=lambda i: f"{i.item_id} {i.payload.get('a') or i.payload.get('b')};",
+            keep={"n": "int64"},
+        )
+        assert [(r.output_text or "").partition(": ")[2] for r in run.results()] == [
+            "0:0 x;", "0:1 y;", "1:0 z;",
+        ]  # fmt: skip
+        assert run.results_frame().collect()["n"].to_list() == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("options", "column"),
+        [
+            ({}, "prompt"),
+            ({"prompt_template": "Say {a} {b}"}, "b"),
+            ({"prompt_template": "Say {a}", "keep": {"b": "string"}}, "b"),
+        ],
+    )
+    def test_the_source_that_lacks_a_column_is_named(
+        self, world: World, options: dict[str, Any], column: str
+    ) -> None:
+        """Nobody would know which of ten files to look at."""
+        (world.folder / "a.csv").write_text("a,b,prompt\n1,2,3\n")
+        (world.folder / "b.csv").write_text("a\n1\n")
+        source = CompositeItemSource(
+            [open_source(world.folder / name) for name in ("a.csv", "b.csv")]
+        )
+        with pytest.raises(
+            MissingColumnError, match=rf"'{column}' in b.csv \(source 1\); it has: a$"
+        ):
+            world.run(source, **options)
+        assert world.runner.list_runs() == []
+
+    def test_the_key_of_the_lineage_is_reserved(self, world: World) -> None:
+        """A user's own value would pass for the place that a row comes from."""
+        item = BatchItem(item_id="a", payload="x", metadata={"batchor_lineage": 1})
+        with pytest.raises(SourceError, match="'batchor_lineage' is reserved"):
+            world.run([item])
+        assert world.batches() == 0
 
 
 class TestChunks:
@@ -251,21 +307,65 @@ class TestChunks:
         assert [(r.output_text or "")[-8:] for r in run.results()] == ["item-0=a", "item-1=b"]
 
 
+@pytest.mark.crash
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_while_reading(tmp_path: Path, kind: str) -> None:
+    """Evicted pods would lose rows of the input, or send them twice."""
+    deaths = [("ingest.committed", 1), ("ingest.sealed", 1), ("ingest.committed", 2), ("", 1)]
+    codes = []
+    for generation, (probe, nth) in enumerate(deaths):
+        arguments = (kind, str(tmp_path), generation, probe, nth)
+        process = FORKS.Process(target=read_and_die, args=arguments)
+        process.start()
+        process.join(60)
+        codes.append(process.exitcode)
+        process.close()
+    assert codes == [-signal.SIGKILL] * 3 + [0]
+    tables = []
+    prompts = []
+    with BatchRunner(tmp_path / "state.sqlite3") as runner:
+        for chunk in runner.store.list_chunks("run-1"):
+            with runner.artifacts.local(chunk.items) as path:
+                tables.append(pl.read_parquet(path, columns=["row", "item_id"]))
+            with runner.artifacts.local(chunk.requests) as path:
+                prompts += re.findall(r"Prompt number (\d+);", Path(path).read_text())
+        assert runner.store.get_run("run-1").state == "running"
+    rows = pl.concat(tables)
+    assert rows["row"].to_list() == list(range(len(keys_of(kind))))
+    assert rows["item_id"].to_list() == keys_of(kind)
+    assert prompts == [key.rpartition("-")[2] for key in keys_of(kind)]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.timeout(120)
-def test_memory_stays_flat(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["csv", "folder", "generator", "dataset", "composite"])
+def test_memory_stays_flat(tmp_path: Path, kind: str) -> None:
     """A large input would not fit into memory."""
-    peaks = [_peak_bytes(tmp_path / str(rows), rows) for rows in (50_000, 300_000)]
+    peaks = [_peak_bytes(tmp_path / str(rows), rows, kind) for rows in (50_000, 300_000)]
     assert peaks[1] - peaks[0] < 60_000_000  # six times the rows, 80 MB more of input
 
 
-def _peak_bytes(folder: Path, rows: int) -> int:
+def _peak_bytes(folder: Path, rows: int, kind: str) -> int:
     folder.mkdir()
-    command = [sys.executable, "-m", "tests.core.ingest_child", str(folder), str(rows)]
+    command = [sys.executable, "-m", "tests.core.ingest_child", str(folder), str(rows), kind]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}
     )
     return int(done.stdout)
+
+
+def _check(run: Run, kind: str, rows: int = ROWS, word: str = "Prompt") -> None:
+    """Every row is answered, once and in order."""
+    assert run.status == "succeeded"
+    results = run.results()
+    assert [r.item_id for r in results] == keys_of(kind, rows)
+    numbers = [key.rpartition("-")[2] for key in keys_of(kind, rows)]
+    assert [(r.output_text or "").partition(": ")[2] for r in results] == [
+        f"{word} number {n};" for n in numbers
+    ]
+    counts = run.counts()
+    assert counts.total == counts.ok == len(results)
 
 
 class _StopError(Exception):
@@ -283,10 +383,6 @@ def _raise_once(stop: str) -> Callable[[str], None]:
             raise _StopError(name)
 
     return probe
-
-
-def _ids(kind: str) -> dict[str, Any]:
-    return {"id_column": "id"} if kind in {"frame", "lazy"} else {}
 
 
 @pytest.fixture(autouse=True)

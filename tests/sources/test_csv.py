@@ -56,6 +56,12 @@ class TestContractOfLineFeedsAndMark(SourceContract):
         return CsvItemSource(path, id_column, block_rows=block_rows)
 
 
+class TestContractOfAnotherEncoding(SourceContract):
+    def make_source(self, rows, folder, *, id_column, block_rows):
+        path = write_csv(folder / "rows.csv", rows, encoding="utf-16")
+        return CsvItemSource(path, id_column, encoding="UTF-16", block_rows=block_rows)
+
+
 class TestContractOfCompressed(SourceContract):
     def make_source(self, rows, folder, *, id_column, block_rows):
         plain = write_csv(folder / "rows.csv", rows).read_bytes()
@@ -89,9 +95,9 @@ def test_positions_are_bytes_and_lines(tmp_path):
         (b"\na,,c\n", "line 2: column 2 has no name in the header"),
         (b"a,b\n1,2\n\n3\n", "line 4: 1 values where the header has 2"),
         (b'a,b\n"x\n\ny",2\n1,2,3\n', "line 5: 3 values where the header has 2"),
-        (b"a,b\n1,2\n\xe9,4\n", "line 3: not UTF-8 (byte 0xe9)"),
-        (b'a,b\n1,"x\n\xff",4\n', "line 3: not UTF-8 (byte 0xff)"),
-        (b"\xff\xfea\0", "line 1: not UTF-8 (byte 0xff)"),
+        (b"a,b\n1,2\n\xe9,4\n", "line 3: not UTF-8 (byte 0xe9): name its encoding"),
+        (b'a,b\n1,"x\n\xff",4\n', "line 3: not UTF-8 (byte 0xff): name its encoding"),
+        (b"\xff\xfea\0", "line 1: not UTF-8 (byte 0xff): name its encoding"),
         (b"a,b\n1,2\n\n3,\0\n", "line 4: a NUL character"),
         (b"a\0,b\n1,2\n", "line 1: a NUL character"),
         (b'a,b\n1,2\n3,"4\n5,6\n', "line 3: a quoted value is never closed"),
@@ -143,6 +149,61 @@ def test_long_records_make_small_blocks(tmp_path, monkeypatch):
     sizes = [len(block) for block in source.blocks()]
     assert sum(sizes) == 1000
     assert max(sizes) == 256
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-16-le", "utf-32", "shift_jis"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_other_encodings_are_read_when_they_are_named(tmp_path, encoding, ending):
+    """If this fails, files from spreadsheets and old systems cannot be read, or become garbled."""
+    word = "\u30bd\u8868" if encoding == "shift_jis" else "caf\xe9 \xa3"
+    text = "id,text\n" + "".join(f'{n},"{word}\n{n}"\n' for n in range(40_000))
+    path = tmp_path / f"rows.csv{ending}"
+    data = text.encode(encoding)
+    path.write_bytes(gzip.compress(data) if ending else data)
+    source = CsvItemSource(path, "id", encoding=encoding, block_rows=30_000)
+    assert [row["text"] for row in dicts(source)] == [f"{word}\n{n}" for n in range(40_000)]
+    *_, last = source.blocks()
+    assert [key for key, _ in rows_of(source, last.position)][:1] == ["30000"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "message"),
+    [
+        ("cp1252", b"a\n1\n\x81\n", r"line 3: not cp1252 \(byte 0x81\)"),
+        ("ascii", b"a\n" + b"1\n" * 99_999 + b"\xe9\n", r"line 100001: not ascii \(byte 0xe9\)"),
+        ("shift_jis", b"a\n\x83", r"line 2: not shift_jis \(byte 0x83\)"),
+        ("utf-16", "a\nb\n".encode("utf-16") + b"x", r"line 3: not utf-16 \(byte 0x78\)"),
+        ("utf-16-le", b"a\0\n\0\0\xd8b\0\n\0", r"line 2: not utf-16-le \(byte 0x00\)"),
+    ],
+)
+def test_a_wrong_encoding_is_named_with_its_line(tmp_path, encoding, content, message):
+    """If this fails, nobody finds the byte that does not fit among a million lines."""
+    with pytest.raises(SourceError, match=f"^tickets.csv, {message}$"):
+        dicts(source_of(tmp_path, content, encoding=encoding))
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    """If this fails, a file without line feeds fills the memory, or is cut into rows of its own."""
+    for module in ("streams", "csv"):
+        monkeypatch.setattr(f"batchor_core.sources.{module}.LINE_BYTES", 256)
+    source = source_of(tmp_path, b"a\n" + b"x" * 300 + b",y\n")
+    with pytest.raises(SourceError, match=r"^tickets.csv, line 2: longer than \d+ MiB$"):
+        dicts(source)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", ""])
+def test_an_unknown_encoding_is_refused(tmp_path, encoding):
+    """If this fails, a typing error in an encoding's name is answered by a traceback."""
+    with pytest.raises(SourceError, match=f"there is no text encoding {encoding!r}"):
+        source_of(tmp_path, b"a\n", encoding=encoding)
+
+
+def test_the_encoding_is_part_of_the_fingerprint(tmp_path):
+    """If this fails, a run goes on with the same bytes read as other text."""
+    kinds = ("utf-8", "UTF8", "utf-8-sig", "latin-1", "cp1252")
+    prints = [source_of(tmp_path, b"a\n1\n", encoding=each).fingerprint() for each in kinds]
+    assert len(set(prints[:3])) == 1
+    assert len(set(prints)) == 3
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])

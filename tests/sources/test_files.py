@@ -50,14 +50,6 @@ def test_a_missing_file_is_named(tmp_path, name):
                 use()
 
 
-@pytest.mark.parametrize("name", READABLE)
-def test_a_folder_is_refused(tmp_path, name):
-    """If this fails, a folder is answered by a traceback or taken for an empty file."""
-    (tmp_path / name).mkdir()
-    with pytest.raises(SourceError, match=rf"^cannot read {name}: Is a directory$"):
-        list(open_source(tmp_path / name).blocks())
-
-
 def test_messages_do_not_show_where_a_url_points():
     """If this fails, a signed URL's signature ends up in a log."""
     source = open_source("https://user:pw@127.0.0.1/a.csv?sig=secret")

@@ -8,6 +8,7 @@ import uuid
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 
 from batchor_core.errors import SourceError
@@ -35,6 +36,72 @@ class TestContractOfLazyFrame(SourceContract):
         path = folder / "lazy.parquet"
         frame_of(rows).write_parquet(path, row_group_size=3)
         return FrameItemSource(pl.scan_parquet(path), id_column, block_rows=block_rows)
+
+
+class TestContractOfDataset(SourceContract):
+    def make_source(self, rows, folder, *, id_column, block_rows):
+        half = len(rows) // 2
+        for name, part in (("0.parquet", rows[:half]), ("1.parquet", rows[half:])):
+            named = pl.DataFrame(part, schema=frame_of(rows).schema)
+            named.write_parquet(folder / name, row_group_size=3)
+        dataset = pads.dataset(folder, format="parquet")
+        return FrameItemSource(dataset, id_column, block_rows=block_rows)
+
+
+class TestContractOfStream(SourceContract):
+    def make_source(self, rows, folder, *, id_column, block_rows):
+        table = frame_of(rows).to_arrow()
+        reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(5))
+        return FrameItemSource(reader, id_column, block_rows=block_rows)
+
+
+def test_a_filtered_dataset_is_read_as_it_is_filtered(tmp_path):
+    """If this fails, rows that were filtered out are paid for."""
+    table = pa.table({"n": list(range(10)), "t": list("abcdefghij")})
+    dataset = pads.dataset(table).filter(pads.field("n") >= 7)
+    source = FrameItemSource(dataset, "t", block_rows=2)
+    assert [key for key, _ in rows_of(source)] == ["h", "i", "j"]
+    assert [key for key, _ in rows_of(source, {"row": 1})] == ["i", "j"]
+
+
+def test_columns_that_stand_in_folders_names_are_there(tmp_path):
+    """If this fails, the partition columns of a data set are missing or null."""
+    for day in ("1", "2"):
+        (tmp_path / f"day={day}").mkdir()
+        pl.DataFrame({"t": ["x"]}).write_parquet(tmp_path / f"day={day}" / "0.parquet")
+    source = FrameItemSource(pads.dataset(tmp_path, partitioning="hive"))
+    assert [row for _, row in rows_of(source)] == [{"t": "x", "day": 1}, {"t": "x", "day": 2}]
+
+
+def test_a_query_is_run_once():
+    """If this fails, an expensive query runs again for each stretch of reading."""
+    runs = []
+
+    def count(frame):
+        runs.append(frame.height)
+        return frame
+
+    lazy = pl.LazyFrame({"a": list("abcde")}).map_batches(count, streamable=False)
+    source = FrameItemSource(lazy, block_rows=2)
+    source.fingerprint()
+    for position in (None, {"row": 3}):
+        list(source.blocks(position))
+    assert sum(runs) == 5
+
+
+def test_a_stream_that_fails_is_not_taken_for_a_shorter_one():
+    """If this fails, the rows behind an error are left out when the run is tried again."""
+    schema = pa.schema({"a": pa.string()})
+
+    def batches():
+        yield pa.record_batch([["x"]], schema=schema)
+        raise pa.ArrowInvalid("broken")
+
+    source = FrameItemSource(pa.RecordBatchReader.from_batches(schema, batches()))
+    with pytest.raises(SourceError, match=r"^arrow stream: ArrowInvalid: .*broken"):
+        list(source.blocks())
+    with pytest.raises(SourceError, match="a first reading of it has failed"):
+        list(source.blocks())
 
 
 def test_an_arrow_table_is_not_copied():
@@ -91,7 +158,7 @@ def test_a_failing_query_is_a_source_error(tmp_path):
 
 def test_other_objects_are_refused():
     """If this fails, a pandas frame or a list fails late and obscurely."""
-    with pytest.raises(SourceError, match="a list is neither a Polars frame nor an Arrow table"):
+    with pytest.raises(SourceError, match="a list is no Polars frame, and no Arrow table"):
         FrameItemSource([{"a": 1}])
 
 

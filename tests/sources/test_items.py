@@ -2,6 +2,10 @@
 
 import collections
 import dataclasses
+import errno
+import io
+import os
+import tempfile
 import types
 
 import pydantic
@@ -27,16 +31,102 @@ class TestContract(SourceContract):
         )
 
 
-def test_an_iterator_is_read_once_and_has_no_positions():
-    """If this fails, an ingestion believes it can go on where it cannot."""
-    source = BatchItemSource(iter(items("a", "b", "c")), block_rows=2)
-    assert not source.reopenable
+class TestContractOfGenerator(SourceContract):
+    columnar = False
+
+    def make_source(self, rows, folder, *, id_column, block_rows):
+        made = (BatchItem(item_id=row["id"], payload=row) for row in rows)
+        return BatchItemSource(made, block_rows=block_rows)
+
+
+def test_an_iterator_is_used_up_once_and_read_as_often_as_needed():
+    """If this fails, the second reading of a generator finds no rows and says nothing."""
+    given = iter(items("a", "b", "c"))
+    source = BatchItemSource(given, block_rows=2)
     blocks = list(source.blocks())
-    assert [(block.position, len(block)) for block in blocks] == [(None, 2), (None, 1)]
-    with pytest.raises(SourceError, match="iterator that was read: pass a list"):
+    assert [(block.position, len(block)) for block in blocks] == [({"row": 0}, 2), ({"row": 2}, 1)]
+    assert next(given, None) is None
+    assert rows_of(source) == rows_of(BatchItemSource(items("a", "b", "c")))
+    assert rows_of(source, {"row": 1}) == [("k1", "b"), ("k2", "c")]
+
+
+def test_the_same_items_are_the_same_from_a_list_or_a_generator():
+    """If this fails, a killed run that is given its generator anew begins again."""
+    given = items("a", {"b": [1]}, PromptParts(prompt="c"))
+    expected = BatchItemSource(given).fingerprint()
+    assert BatchItemSource(iter(given), block_rows=2).fingerprint() == expected
+    assert BatchItemSource(collections.deque(given)).fingerprint() == expected
+
+
+def test_a_generator_that_fails_is_not_taken_for_a_shorter_one():
+    """If this fails, the rows behind an error are left out when the run is tried again."""
+
+    def failing():
+        yield from items("a", "b")
+        raise ZeroDivisionError
+
+    source = BatchItemSource(failing(), block_rows=1)
+    with pytest.raises(ZeroDivisionError):
         list(source.blocks())
-    with pytest.raises(SourceError, match="cannot be opened in the middle: pass a list"):
-        source.blocks({"row": 1})
+    with pytest.raises(SourceError, match="a first reading of it has failed"):
+        list(source.blocks())
+
+
+def test_an_iterable_that_fails_can_be_read_again():
+    """If this fails, a passing error of a re-iterable input ends its run for good."""
+
+    class Flaky:
+        tries = 0
+
+        def __iter__(self):
+            self.tries += 1
+            yield from items("a", "b")
+            if self.tries == 1:
+                raise TimeoutError
+
+    source = BatchItemSource(Flaky())
+    with pytest.raises(TimeoutError):
+        list(source.blocks())
+    assert rows_of(source) == [("k0", "a"), ("k1", "b")]
+
+
+def test_items_that_cannot_be_kept_on_disk_are_refused_with_their_rows():
+    """If this fails, a generator of open files or functions fails without saying where."""
+    source = BatchItemSource(iter([*items("a"), *items(lambda: 1)]), block_rows=1)
+    with pytest.raises(SourceError, match=r"rows 1 to 1: a value cannot be pickled .*pass a list"):
+        list(source.blocks())
+
+
+def test_a_full_disk_says_which_folder_to_choose(monkeypatch):
+    """If this fails, a small folder for temporary files is answered by a traceback."""
+
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("batchor_core.sources.spool.tempfile.TemporaryFile", lambda **_: Full())
+    with pytest.raises(
+        SourceError, match=r"No space left on device\): name a larger one in TMPDIR"
+    ):
+        list(BatchItemSource(iter(items("a"))).blocks())
+
+
+def test_a_generator_leaves_nothing_on_disk(tmp_path, monkeypatch):
+    """If this fails, killed processes fill the disk with copies of their input."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    source = BatchItemSource(iter(items(*"abc")), block_rows=1)
+    blocks = source.blocks()
+    next(blocks)
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(blocks)) == 2
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_the_reserved_metadata_key_is_refused(kind):
+    """If this fails, a user's own lineage is taken for that of a composite source."""
+    item = BatchItem(item_id="a", payload="x", metadata={"batchor_lineage": {}})
+    with pytest.raises(SourceError, match=r"row 1: the metadata key 'batchor_lineage' is reserved"):
+        list(BatchItemSource(kind([*items("b"), item])).blocks())
 
 
 def test_every_kind_of_sequence_can_be_reopened():
@@ -44,12 +134,6 @@ def test_every_kind_of_sequence_can_be_reopened():
     source = BatchItemSource(collections.deque(items("a", "b", "c")), block_rows=2)
     assert rows_of(source, {"row": 2}) == [("k2", "c")]
     assert rows_of(source) == [("k0", "a"), ("k1", "b"), ("k2", "c")]
-
-
-def test_an_iterator_is_never_the_same_again():
-    """If this fails, a run attaches to answers for other rows."""
-    source = BatchItemSource(iter(items("a")))
-    assert source.fingerprint() != source.fingerprint()
 
 
 def test_items_are_handed_out_as_they_are():

@@ -44,6 +44,38 @@ class TestContractOfCompressedWindowsFile(SourceContract):
         return JsonlItemSource(path, id_column, block_rows=block_rows)
 
 
+class TestContractOfAnotherEncoding(SourceContract):
+    def make_source(self, rows, folder, *, id_column, block_rows):
+        path = folder / "rows.jsonl"
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        path.write_bytes(text.encode("utf-32"))
+        return JsonlItemSource(path, id_column, encoding="utf-32", block_rows=block_rows)
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    """If this fails, a file without line feeds fills the memory, or is cut into rows of its own."""
+    for module in ("streams", "jsonl"):
+        monkeypatch.setattr(f"batchor_core.sources.{module}.LINE_BYTES", 256)
+    source = source_of(tmp_path, b'{"a": 1}\n{"a": "' + b"x" * 300 + b'"}\n')
+    with pytest.raises(SourceError, match=r"^tickets.jsonl, line 2: longer than \d+ MiB$"):
+        dicts(source)
+
+
+def test_a_wrong_encoding_is_named_with_its_line(tmp_path):
+    """If this fails, nobody finds the byte that does not fit among a million lines."""
+    content = b'{"a": 1}\n{"a": "\x81"}\n'
+    with pytest.raises(SourceError, match=r"^tickets.jsonl, line 2: not cp1252 \(byte 0x81\)$"):
+        dicts(source_of(tmp_path, content, encoding="cp1252"))
+
+
+def test_a_cut_off_compressed_file_is_refused(tmp_path):
+    """If this fails, the rows behind an interrupted copy are missing without a word."""
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n' * 100_000)[:-9])
+    with pytest.raises(SourceError, match=r"cannot read rows.jsonl.gz: not a whole gzip file"):
+        dicts(JsonlItemSource(path))
+
+
 def test_what_a_value_looks_like_does_not_depend_on_other_rows(tmp_path):
     """If this fails, a prompt changes with the block that its row happens to be in."""
     objects = ['{"v": 1}', '{"v": 2.5}', '{"v": true}', '{"v": "1"}', '{"v": [1, {"ü": null}]}']
