@@ -183,13 +183,31 @@ class ArtifactStore:
             self._remote.delete_folder(path)
             return
         assert self._local_root is not None
-        shutil.rmtree(self._local_root / path, ignore_errors=True)
+        try:
+            shutil.rmtree(self._local_root / path)
+        except FileNotFoundError:  # also where another process removes it at the same time
+            shutil.rmtree(self._local_root / path, ignore_errors=True)
+        except OSError as exc:
+            raise ArtifactError(
+                f"{path!r} under {self.root!r} cannot be removed: {exc.strerror or exc}"
+            ) from exc
 
     def close(self) -> None:
         """Remove what transfers left behind and let go of connections. Idempotent."""
         self._spool.close()
         if self._remote is not None:
             self._remote.close()
+
+    def __enter__(self) -> "ArtifactStore":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def _check(self, path: Path, ref: ArtifactRef) -> None:
         try:

@@ -43,7 +43,7 @@ def export(parts: Iterable[pa.Table], schema: pa.Schema, path: str) -> int:
 
 def json_lines(parts: Iterable[pa.Table]) -> Iterator[str]:
     """Yield each row of result parts as one line of JSON, without its line break."""
-    for row in _rows(parts):
+    for row in rows_of(parts):
         yield json.dumps(row, ensure_ascii=False, default=str)
 
 
@@ -80,19 +80,21 @@ def _write_csv(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> int:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(schema.names)
-        for row in _rows(parts):
-            writer.writerow([_cell(value) for value in row.values()])
+        for row in rows_of(parts):
+            writer.writerow([cell(value) for value in row.values()])
             rows += 1
     return rows
 
 
-def _rows(parts: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
+def rows_of(parts: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
+    """Yield each row of result parts as a mapping."""
     for part in parts:
         for batch in part.to_batches(max_chunksize=4096):
             yield from batch.to_pylist(maps_as_pydicts="strict")
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """Return a value as a cell of a CSV file: what is nested becomes JSON text."""
     if isinstance(value, (dict, list)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value

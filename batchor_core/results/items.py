@@ -1,10 +1,11 @@
 """Results item by item, for programs that want objects rather than a table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchor_core.artifacts import ArtifactStore
@@ -71,13 +72,38 @@ def read_items(
     with artifacts.local(part.items) as path:
         items = pq.read_table(path, columns=["row", METADATA])
     texts = _answer_texts(store, artifacts, part)
-    metadata = items[METADATA].to_pylist()
-    numbers = items["row"].to_pylist()
+    yield from items_of(
+        table,
+        [texts.get(row) for row in items["row"].to_pylist()],
+        items[METADATA].to_pylist(),
+        validator,
+        has_vectors=has_vectors,
+    )
+
+
+def items_of(
+    table: pa.Table,
+    texts: Sequence[str | None],
+    metadata: Sequence[str | None],
+    validator: AnswerValidator | None,
+    *,
+    has_vectors: bool,
+) -> Iterator[ItemResult]:
+    """Yield the results in some rows of the result table.
+
+    Args:
+        table: The rows.
+        texts: What each was answered, as it came.
+        metadata: JSON of what each was handed in with.
+        validator: Validates answers; None for text.
+        has_vectors: Whether answers are embeddings.
+    """
+    names = [*_COLUMNS, EMBEDDING_COLUMN] if has_vectors else _COLUMNS
     start = 0
-    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+    for batch in table.select(names).to_batches(max_chunksize=_ROWS_AT_ONCE):
         for number, row in enumerate(batch.to_pylist(), start):
             vector = row[EMBEDDING_COLUMN] if has_vectors else None
-            yield _item_result(row, texts.get(numbers[number]), metadata[number], validator, vector)
+            yield _item_result(row, texts[number], metadata[number], validator, vector)
         start += batch.num_rows
 
 

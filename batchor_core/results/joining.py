@@ -7,7 +7,9 @@ import pyarrow.compute as pc
 
 from batchor_core.artifacts.tables import KEPT, OUTPUT
 from batchor_core.errors import RowConservationError
-from batchor_core.model.states import Verdict
+from batchor_core.model.faults import ItemErrorCode
+from batchor_core.model.records import RunRecord
+from batchor_core.model.states import RunState, Verdict
 from batchor_core.results.outcome_files import BATCH_ID
 
 _SUMMED = (
@@ -55,6 +57,13 @@ def join_outcomes(
     return pa.table([columns[field.name] for field in schema], schema=schema)
 
 
+def error_of_unanswered(run: RunRecord) -> tuple[str, str]:
+    """Return (code, message) of items that the end of a run leaves without an outcome."""
+    if run.state is not RunState.FAILED:
+        return ItemErrorCode.RUN_CANCELLED, run.control_reason or "the run was cancelled"
+    return run.error_code or ItemErrorCode.RUN_FAILED, run.error_message or "the run was stopped"
+
+
 def _matched(items: pa.Table, table: pa.Table) -> pa.Table:
     """Return the table's rows in the order of the items; null where it has none."""
     rows = table["row"].combine_chunks()
@@ -74,12 +83,12 @@ def _added_up(items: pa.Table, found: pa.Table, earlier: pa.Table | None) -> dic
     if earlier is not None:
         attempts.insert(1, earlier["attempts_max"])  # of an item that was tried and given up
         for name in _SUMMED:
-            usage[name] = _plus(usage[name], earlier[f"{name}_sum"])
+            usage[name] = plus(usage[name], earlier[f"{name}_sum"])
     columns = {f"batch_{name}": column for name, column in usage.items()}
     return columns | {"batch_attempts": pc.coalesce(*attempts)}
 
 
-def _plus(last: Any, before: Any) -> Any:
+def plus(last: Any, before: Any) -> Any:
     """Add two columns, where null is nothing; null only where both are."""
     both = pc.add(pc.fill_null(last, 0), pc.fill_null(before, 0))
     known = pc.or_(pc.is_valid(last), pc.is_valid(before))
@@ -88,7 +97,6 @@ def _plus(last: Any, before: Any) -> Any:
 
 def _columns(items: pa.Table, found: pa.Table, unanswered: tuple[str, str]) -> dict[str, Any]:
     """Return every other column that a result table may have, by name."""
-    count = items.num_rows
     status = pc.fill_null(found["verdict"], Verdict.FAILED.value)
     is_ok = pc.equal(status, Verdict.OK.value)
     no_text = pa.scalar(None, pa.string())

@@ -54,7 +54,7 @@ def test_failed_items_alone_are_asked_again(world: World) -> None:
     retry.wait()
     assert statuses(retry) == {"item-1": "ok", "item-4": "ok"}
     assert retry.results_frame().collect()["item_id"].to_list() == ["item-1", "item-4"]
-    assert world.sim.ledger().executed() == 8
+    assert world.sim.ledger().executed() == 6
     check_paid_once(world)
 
 
@@ -237,6 +237,12 @@ def test_a_job_of_the_same_id_attaches_to_the_run_and_not_to_its_retry(world: Wo
     assert world.open(retry_policy=ONCE).run_id == "run-1"
     with pytest.raises(FingerprintMismatchError, match="asks failed items of run 'run-1'"):
         world.open(run_id="run-1.retry-1")
+
+
+def test_a_budget_holds_for_the_retry_too(world: World) -> None:
+    """A run with a bound could cost any sum by being retried."""
+    run = failed_run(world, 1, budget_usd=3.0)
+    assert run.retry_failed().record.budget_usd == 3.0
 
 
 def test_pruned_requests_cannot_be_asked_again(world: World) -> None:
