@@ -56,6 +56,7 @@ def batch_asset(
     artifacts: ArtifactPolicy | None = None,
     on_unresolved: Literal["wait", "resubmit", "fail"] = "wait",
     on_lost: Literal["fail", "resend"] = "fail",
+    reuse: Literal["partition", "namespace", "off"] = "partition",
     max_failure_rate: float = 1.0,
     cancel_on_termination: bool = True,
     wait: bool = False,
@@ -113,6 +114,10 @@ def batch_asset(
         on_unresolved: What becomes of a batch whose existence cannot be settled.
         on_lost: What becomes of rows whose answers the provider has lost: ``fail``, or ``resend``,
             which pays for them again.
+        reuse: Whose answers to the very same requests are taken, at no cost, in place of asking
+            again: ``partition`` (default) those of the partition's previous batch run, so that
+            materialising it again asks what has changed or failed; ``namespace`` also those of the
+            newest batch runs of the same model; ``off`` nobody's.
         max_failure_rate: Share of failed rows up to which a partition still materialises; one
             with rows but without a single answer never does.
         cancel_on_termination: Whether cancelling the backfill, or terminating its hold or the
@@ -168,6 +173,7 @@ def batch_asset(
             artifacts=artifacts or ArtifactPolicy(),
             on_unresolved=on_unresolved,
             on_lost=on_lost,
+            reuse=reuse,
             max_failure_rate=max_failure_rate,
             cancel_on_termination=cancel_on_termination,
             wait=wait,

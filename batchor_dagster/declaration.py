@@ -1,6 +1,6 @@
 """What a batch asset declares: read by its step, by the sensors and by the advance job."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from batchor_core import (
     ChunkPolicy,
     ConfigurationError,
     RetryPolicy,
+    ReusePolicy,
     TimingPolicy,
 )
 from batchor_core.integration import Items, PromptBuilder, ProviderConfig
@@ -34,6 +35,9 @@ class BatchAssetDeclaration:
         dimensions: Length of embedding vectors; None for texts, or where the model tells.
         output: The output model; None for text.
         max_failure_rate: Share of failed rows (0 to 1) up to which a partition materialises.
+        reuse: Whose answers to the very same requests are taken, at no cost: ``partition`` those of
+            the partition's previous batch run, ``namespace`` also those of the newest batch runs of
+            the same model, ``off`` nobody's.
         cancel_on_termination: Whether a terminated backfill, hold or request cancels the provider
             batches that nobody else waits for.
         wait: Whether the request itself waits for the answers (blocking mode).
@@ -60,6 +64,7 @@ class BatchAssetDeclaration:
     artifacts: ArtifactPolicy = field(default_factory=ArtifactPolicy)
     on_unresolved: Literal["wait", "resubmit", "fail"] = "wait"
     on_lost: Literal["fail", "resend"] = "fail"
+    reuse: Literal["partition", "namespace", "off"] = "partition"
     max_failure_rate: float = 1.0
     cancel_on_termination: bool = True
     wait: bool = False
@@ -78,8 +83,21 @@ class BatchAssetDeclaration:
         """The asset key as text, ``a/b``; stored in tags and identities."""
         return self.key.to_user_string()
 
-    def job(self, items: Items, provider_config: ProviderConfig, timing: TimingPolicy) -> BatchJob:
-        """Return the core's recipe for some rows."""
+    def job(
+        self,
+        items: Items,
+        provider_config: ProviderConfig,
+        timing: TimingPolicy,
+        earlier: Sequence[str],
+    ) -> BatchJob:
+        """Return the core's recipe for some rows.
+
+        Args:
+            items: The rows.
+            provider_config: Model and account.
+            timing: The clockwork.
+            earlier: Ids of the partition's previous batch runs.
+        """
         return BatchJob(
             items=items,
             provider_config=provider_config,
@@ -93,10 +111,19 @@ class BatchAssetDeclaration:
             chunk_policy=self.chunks,
             retry_policy=self.retries,
             artifact_policy=self.artifacts,
+            reuse=self._reuse_policy(earlier),
             on_unresolved=self.on_unresolved,
             on_lost=self.on_lost,
             timing=timing,
         )
+
+    def _reuse_policy(self, earlier: Sequence[str]) -> ReusePolicy:
+        if self.reuse == "off":
+            return ReusePolicy(source="off")
+        source: Literal["predecessor", "namespace"] = (
+            "namespace" if self.reuse == "namespace" else "predecessor"
+        )
+        return ReusePolicy(source=source, run_ids=tuple(earlier))
 
 
 def attach(compute: Callable[..., Any], declaration: BatchAssetDeclaration) -> None:

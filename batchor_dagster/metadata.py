@@ -25,6 +25,7 @@ class PartitionTotals:
 
     rows: int = 0
     ok: int = 0
+    reused: int = 0
     error_codes: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
     input_tokens: int = 0
@@ -56,6 +57,7 @@ class PartitionTotals:
     def _add(self, part: pa.Table) -> None:
         self.rows += part.num_rows
         self.ok += pc.sum(pc.equal(part["batch_status"], "ok")).as_py() or 0
+        self.reused += _sum(part, "batch_reused")
         for entry in pc.value_counts(part["batch_error_code"].drop_null()).to_pylist():
             self.error_codes[entry["values"]] += entry["counts"]
         self.attempts += _sum(part, "batch_attempts")
@@ -87,6 +89,7 @@ def partition_metadata(run: Run, totals: PartitionTotals, *, partitioned: bool) 
         c.META_ROWS: totals.rows,
         c.META_ROWS_OK: totals.ok,
         c.META_ROWS_FAILED: totals.failed,
+        c.META_ROWS_REUSED: totals.reused,
         c.META_FAILURE_RATE: totals.failure_rate,
         c.META_INPUT_TOKENS: totals.input_tokens,
         c.META_CACHED_INPUT_TOKENS: totals.cached_input_tokens,

@@ -75,7 +75,12 @@ def _spool(step: Step) -> Run:
     declaration = step.declaration
     if declaration.output is not None and not declaration.wait:
         check_importable(declaration.output)
-    job: BatchJob = declaration.job(step.read_items(), step.provider_config(), step.batchor.timing)
+    job: BatchJob = declaration.job(
+        step.read_items(),
+        step.provider_config(),
+        step.batchor.timing,
+        step.runner.store.latest_runs(step.identities, but=""),
+    )
     run = step.runner.open(job)
     try:
         return run.ingest()

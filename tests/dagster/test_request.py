@@ -121,8 +121,8 @@ def test_finished_run_is_materialised_at_once(world: World) -> None:
 
 
 def test_delivered_partition_is_asked_anew(world: World) -> None:
-    """A re-materialisation would hand out old answers for ever."""
-    answers = answers_asset()
+    """Whoever wants other answers would get the old ones for ever."""
+    answers = answers_asset(reuse="off")
     world.request(answers)
     world.finish(answers)
     again = world.request(answers)
@@ -130,6 +130,41 @@ def test_delivered_partition_is_asked_anew(world: World) -> None:
     assert events(again) == ["ASSET_OBSERVATION"]
     assert len(world.runs) == 2
     assert world.batches == ["completed", "in_progress"]
+
+
+def test_materialising_again_asks_what_has_changed(world: World) -> None:
+    """A partition that is materialised again would be paid for again."""
+    rows = [rows_of("d0", 4)]
+
+    @batch_asset(model=MODEL)
+    def answers() -> pl.DataFrame:
+        return rows[-1]
+
+    world.request(answers, partition=None)
+    world.finish(answers)
+    first = world.table(partition=None)
+    rows.append(rows_of("d0", 6))
+    assert world.request(answers, partition=None).success
+    world.finish(answers)
+
+    second = world.table(partition=None)
+    assert world.sim.ledger().executed() == 6
+    assert second["output_text"].to_list()[:4] == first["output_text"].to_list()
+    assert second["batch_reused"].to_list() == [True] * 4 + [False] * 2
+    assert world.materialised() == [None, None]
+
+
+def test_unchanged_partition_needs_no_batch(world: World) -> None:
+    """A request whose answers are all there would wait for a batch that never comes."""
+    answers = answers_asset()
+    world.request(answers)
+    world.finish(answers)
+    assert world.request(answers).success
+    world.finish(answers)
+
+    assert world.batches == ["completed"]
+    assert world.materialised() == ["d0", "d0"]
+    assert world.table()["batch_reused"].all()
 
 
 def test_waiting_asset_materialises_in_its_own_request(world: World) -> None:
