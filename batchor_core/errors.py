@@ -12,13 +12,16 @@
     │   ├── SchemaNotSupportedError        the output model cannot be expressed for this provider
     │   ├── ResultSchemaError              the result table would have two columns of one name
     │   ├── ModelNotImportableError        the output model cannot be found again by another process
-    │   └── BudgetError                    a budget cannot be enforced, or is too small
+    │   └── BudgetError                    a budget cannot be enforced: the price is unknown
+    │       └── BudgetExceededError        the estimate exceeds the budget; nothing was sent
     ├── RunError                           about one batch run
     │   ├── RunNotFoundError
     │   ├── FingerprintMismatchError       the same run id, with different input or declaration
     │   ├── RunPausedError                 waiting is pointless until somebody resumes
     │   ├── RunNotFinishedError            results are asked for before the run is terminal
     │   ├── RunIngestionSourceRequiredError  ingestion was cut short and no source is attached
+    │   ├── NothingToRetryError            no failed item is left that may be asked again
+    │   ├── PruneRefusedError              files are to be removed that are still needed
     │   ├── WaitTimeoutError               ``wait(timeout)`` ran out
     │   └── RowConservationError           rows were lost or doubled: a bug, never ignored
     ├── StoreError
@@ -26,6 +29,7 @@
     │   └── StaleTransitionError           a guarded update found another state than expected
     ├── ArtifactError
     │   ├── ArtifactMissingError           a file that the store points at is gone
+    │   ├── ArtifactPrunedError            a file was removed on purpose
     │   ├── ArtifactAlteredError           a file's size or SHA-256 is not what the store recorded
     │   └── ArtifactUnavailableError       the object store cannot be reached now; try again
     └── ProviderError                      a call to a provider failed; carries its ``Fault``
@@ -98,7 +102,11 @@ class ModelNotImportableError(ConfigurationError):
 
 
 class BudgetError(ConfigurationError):
-    """A budget cannot be enforced because the price is unknown, or the estimate exceeds it."""
+    """A budget cannot be enforced, because nobody knows what the model's tokens cost."""
+
+
+class BudgetExceededError(BudgetError):
+    """The estimate of a run exceeds its budget; nothing was sent. A larger budget lets it go on."""
 
 
 class RunError(BatchorError):
@@ -123,6 +131,14 @@ class RunNotFinishedError(RunError):
 
 class RunIngestionSourceRequiredError(RunError):
     """Ingestion was cut short and this process has no source to go on with."""
+
+
+class NothingToRetryError(RunError):
+    """No failed item of the run is left that may be asked again."""
+
+
+class PruneRefusedError(RunError):
+    """Files are to be removed that are not exported, not delivered, or still read by a run."""
 
 
 class WaitTimeoutError(RunError):
@@ -151,6 +167,10 @@ class ArtifactError(BatchorError):
 
 class ArtifactMissingError(ArtifactError):
     """A file that the store points at does not exist (any more)."""
+
+
+class ArtifactPrunedError(ArtifactError):
+    """A file was removed on purpose, by ``prune_artifacts``: it is not lost."""
 
 
 class ArtifactAlteredError(ArtifactError):

@@ -9,6 +9,9 @@ import secrets
 from dataclasses import dataclass
 from urllib.parse import quote
 
+LONGEST_RUN_ID = 200
+"""It is part of what the provider keeps with each batch, 512 characters in all (OpenAI)."""
+
 _SEGMENT_LIMIT_BYTES = 200
 _HASH_CHARS = 16
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: read aloud without doubt

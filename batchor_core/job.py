@@ -2,6 +2,7 @@
 
 import base64
 import importlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -9,12 +10,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 from pydantic import BaseModel, ConfigDict
 
 from batchor_core.errors import ConfigurationError, ModelNotImportableError
 from batchor_core.model.items import BatchItem, PromptParts
 from batchor_core.model.policies import (
     ArtifactPolicy,
+    BudgetPolicy,
     ChunkPolicy,
     RetryPolicy,
     ReusePolicy,
@@ -26,7 +29,15 @@ from batchor_core.planning.templates import PromptTemplate
 from batchor_core.providers.registry import ProviderConfig
 from batchor_core.sources.protocol import ItemSource
 
-Items: TypeAlias = Iterable[BatchItem] | ItemSource | pl.DataFrame | pl.LazyFrame | pa.Table
+Items: TypeAlias = (
+    Iterable[BatchItem]
+    | ItemSource
+    | pl.DataFrame
+    | pl.LazyFrame
+    | pa.Table
+    | pa.RecordBatchReader
+    | pads.Dataset
+)
 PromptBuilder = Callable[[BatchItem], str | PromptParts]
 OnUnresolved = Literal["wait", "resubmit", "fail"]
 OnChange = Literal["refuse", "supersede"]
@@ -38,8 +49,10 @@ class BatchJob:
     """What to ask of which model, about which rows, and how to treat the answers.
 
     Attributes:
-        items: The rows: ``BatchItem``s, a source, or a frame. Of a frame each column can be named
-            in ``prompt_template`` and ``keep``.
+        items: The rows: ``BatchItem``s from any iterable, a source, a frame, or an Arrow table,
+            dataset or stream. Each column of what has columns can be named in
+            ``prompt_template`` and ``keep``. What can be read only once, or not from the middle,
+            is first copied into a temporary file.
         provider_config: Model, endpoint and account.
         build_prompt: Makes the prompt of an item; for a frame the item's payload is the row as a
             mapping. At most one of this and ``prompt_template``; with neither, the payload itself
@@ -56,6 +69,10 @@ class BatchJob:
         timing: Leases, time-outs, polling.
         artifact_policy: What is kept of what was sent and received.
         reuse: Whose earlier answers are taken in place of asking again.
+        budget: What the run, and its scope in one day, may cost. Not part of what the run is:
+            started again with another budget, it goes on with that one; a bound that is left out
+            stays as it was.
+        budget_usd: Short for ``budget=BudgetPolicy(run_usd=...)``.
         on_unresolved: What becomes of a batch whose existence cannot be settled.
         on_lost: What becomes of rows whose answers the provider has lost: ``fail``, or ``resend``,
             which pays for them again and uses up an attempt.
@@ -79,6 +96,8 @@ class BatchJob:
     timing: TimingPolicy = field(default_factory=TimingPolicy)
     artifact_policy: ArtifactPolicy = field(default_factory=ArtifactPolicy)
     reuse: ReusePolicy = field(default_factory=ReusePolicy)
+    budget: BudgetPolicy = field(default_factory=BudgetPolicy)
+    budget_usd: float | None = None
     on_unresolved: OnUnresolved = "wait"
     on_lost: OnLost = "fail"
     on_change: OnChange = "refuse"
@@ -89,6 +108,18 @@ class BatchJob:
             raise ConfigurationError("give build_prompt or prompt_template, not both")
         if self.prompt_template is not None:
             PromptTemplate(self.prompt_template)  # a malformed one shows at definition time
+        if self.budget_usd is not None:
+            if self.budget.run_usd is not None:
+                raise ConfigurationError("give budget_usd or BudgetPolicy(run_usd=...), not both")
+            if not 0 < self.budget_usd < math.inf:
+                raise ConfigurationError(
+                    f"budget_usd is {self.budget_usd}: give US dollars above 0"
+                )
+
+    @property
+    def whole_budget(self) -> BudgetPolicy:
+        """The budget, however it was given."""
+        return BudgetPolicy(run_usd=self.budget_usd).over(self.budget)
 
     @property
     def output_model(self) -> type[BaseModel] | None:

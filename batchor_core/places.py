@@ -55,5 +55,10 @@ def open_artifacts(artifacts: ArtifactPlace, storage: StoragePlace, scratch: str
     )
 
 
+def open_target(place: str) -> ArtifactStore:
+    """Open another place for files: a folder, made absolute, or a URL."""
+    return ArtifactStore(place) if "://" in place else LocalArtifactStore(place)
+
+
 def _is_dsn(storage: str | os.PathLike[str]) -> bool:
     return isinstance(storage, str) and storage.startswith(("postgres://", "postgresql"))

@@ -1,6 +1,6 @@
 """A handle on one batch run: its state, its control, its results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchor_core.artifacts import ArtifactStore
+from batchor_core.artifacts.kinds import ArtifactKind, check_not_pruned
 from batchor_core.clock import Clock
 from batchor_core.errors import (
     ArtifactMissingError,
@@ -18,11 +19,18 @@ from batchor_core.errors import (
     WaitTimeoutError,
 )
 from batchor_core.executor.advance import Executor
+from batchor_core.executor.budget import change_budget, check_affordable
 from batchor_core.executor.cycle import Attachment, Progress
+from batchor_core.executor.estimating import estimate_chunks
 from batchor_core.executor.plan import RunPlan
+from batchor_core.executor.retake import open_retry
+from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import ChunkRecord, RunCounts, RunRecord, Usage
 from batchor_core.model.states import RunControlState, RunState
+from batchor_core.planning.estimate import Estimate
+from batchor_core.results.combining import CombinedResults
 from batchor_core.results.items import ItemResult, read_items
+from batchor_core.run_files import RunFiles
 from batchor_core.store.protocol import Store
 
 _SHORTEST_SLEEP_S = 0.2
@@ -47,7 +55,7 @@ class RunSummary:
     saved_usd: float | None
 
 
-class Run:
+class Run(RunFiles):
     """One batch run. Made by ``BatchRunner``; cheap, and as fresh as the last ``refresh``."""
 
     def __init__(
@@ -62,22 +70,13 @@ class Run:
         attachment: Attachment | None = None,
         predecessor: "Run | None" = None,
     ) -> None:
-        self._record = record
-        self._plan = plan
-        self._store = store
-        self._artifacts = artifacts
-        self._clock = clock
+        super().__init__(record=record, plan=plan, store=store, artifacts=artifacts, clock=clock)
         self._executor = executor
         self._attachment = attachment
         self._predecessor = predecessor
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id!r}: {self.status}>"
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._record.run_id
 
     @property
     def record(self) -> RunRecord:
@@ -163,6 +162,7 @@ class Run:
 
         Raises:
             RunPausedError: It is paused; ``advance`` still collects what is in flight.
+            BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
             WaitTimeoutError: It is not finished in time; it goes on when it is advanced again.
             RunIngestionSourceRequiredError: Its source was not read to the end and is not here.
         """
@@ -180,6 +180,7 @@ class Run:
             if self.is_finished:
                 return self
             if self.control_state is RunControlState.PAUSE:
+                self.check_affordable()
                 raise RunPausedError(
                     f"run {self.run_id!r} is paused: {self.control_reason}; resume it when that "
                     "is mended"
@@ -191,13 +192,73 @@ class Run:
         """Stop ingesting, retrying and submitting; what is in flight is still collected."""
         return self._control(RunControlState.PAUSE, reason)
 
-    def resume(self) -> "Run":
-        """Go on after a pause."""
+    def resume(self, budget: BudgetPolicy | None = None) -> "Run":
+        """Go on after a pause.
+
+        Args:
+            budget: Another budget than before; a bound that it does not name stays as it is.
+
+        Raises:
+            BudgetError: The price of the model is not known.
+        """
+        if budget is not None:
+            change_budget(self._store, self.refresh().record, budget)
         return self._control(RunControlState.RUN, None)
 
     def cancel(self, reason: str = "cancelled by hand") -> "Run":
         """End the run: the next cycles cancel its batches and collect what was paid."""
         return self._control(RunControlState.CANCEL, reason)
+
+    def retry_failed(
+        self, *, run_id: str | None = None, codes: Iterable[str] | None = None
+    ) -> "Run":
+        """Open a run that asks the failed items of this finished one again, and fill it.
+
+        Its items are cut out of this run's request files: no source is needed, and they keep ids,
+        row numbers, kept columns and metadata. It is a run of its own, with results of these items
+        only; ``results_frame(combined=True)`` of this one puts them in their places. An item is
+        taken once: what fails again is retried from the new run. It has the same budget, to itself.
+
+        Args:
+            run_id: The new run's id; default: this one's, with ``.retry-1`` and so on. A run of
+                this id that was opened for the same is gone on with.
+            codes: Only items that failed with one of these error codes; default: all but
+                ``run_cancelled``.
+
+        Returns:
+            The new run, with nothing sent yet: ``advance`` or ``wait`` for it.
+
+        Raises:
+            RunNotFinishedError: This run is not finished.
+            NothingToRetryError: No failed item is left that was not taken before.
+            ArtifactPrunedError: Its requests, items or results were pruned.
+            RunError: Another retry is still taking items, or the id is another run's.
+        """
+        self._parts()
+        wanted = None if codes is None else sorted(set(codes))
+        record = open_retry(self._store, self._artifacts, self._record, run_id, wanted)
+        retry = Run(
+            record=record,
+            plan=self._plan,
+            store=self._store,
+            artifacts=self._artifacts,
+            clock=self._clock,
+            executor=self._executor,
+        )
+        return retry.ingest()
+
+    def estimate(self) -> Estimate:
+        """Return what the rows that were read so far come to, whatever was sent of them."""
+        chunks = self._store.list_chunks(self.run_id)
+        return estimate_chunks(self._plan, chunks, self._store.scope_limits(self._record.scope))
+
+    def check_affordable(self) -> None:
+        """Tell whether the run stands still because it is too much for its budget.
+
+        Raises:
+            BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
+        """
+        check_affordable(self._store, self._record)
 
     def counts(self) -> RunCounts:
         """Return where the items are."""
@@ -237,6 +298,7 @@ class Run:
 
     def iter_results(self) -> Iterator[ItemResult]:
         """Yield every item's result, in input order, one part of the table in memory at a time."""
+        self._require(ArtifactKind.ITEMS)
         for part in self._parts():
             yield from read_items(
                 self._store,
@@ -246,15 +308,27 @@ class Run:
                 has_vectors=self._plan.dimensions is not None,
             )
 
-    def result_parts(self, member: int | None = None) -> Iterator[pa.Table]:
+    def result_parts(
+        self, member: int | None = None, *, combined: bool = False
+    ) -> Iterator[pa.Table]:
         """Yield the result table part by part, in input order.
 
         Args:
             member: Only the rows of this member; None for all.
+            combined: Whether what ``retry_failed`` has led to takes the place of the failures;
+                attempts, tokens and cost are added up. Of all members.
 
         Raises:
-            RunNotFinishedError: The run is not finished.
+            RunNotFinishedError: The run is not finished, or a retry of it.
         """
+        if combined:
+            schema = self._plan.result_schema
+            parts = self._parts()
+            table = CombinedResults(self._store, self._artifacts, self.run_id, schema)
+            yield from map(table.part, parts)
+            return
+        if member is not None:
+            self._require(ArtifactKind.ITEMS)
         for chunk in self._parts():
             assert chunk.results is not None
             with self._artifacts.local(chunk.results) as path:
@@ -265,33 +339,42 @@ class Run:
                 table = table.filter(pc.equal(members, member))
             yield table.cast(self._plan.result_schema)
 
-    def results_frame(self) -> pl.LazyFrame:
+    def results_frame(self, *, combined: bool = False) -> pl.LazyFrame:
         """Return the result table, in input order; see ``docs/results.md`` for its columns.
 
         Local files are scanned lazily. Those of another place are read first.
 
+        Args:
+            combined: See ``result_parts``; read first, too.
+
         Raises:
-            RunNotFinishedError: The run is not finished.
+            RunNotFinishedError: The run is not finished, or a retry of it.
         """
         parts = self._parts()
-        if not parts or not self._artifacts.is_local:
-            table = pa.concat_tables([self._plan.result_schema.empty_table(), *self.result_parts()])
+        if combined or not parts or not self._artifacts.is_local:
+            tables = self.result_parts(combined=combined)
+            table = pa.concat_tables([self._plan.result_schema.empty_table(), *tables])
             return pl.LazyFrame(pl.from_arrow(table))
         with ExitStack() as stack:
             refs = [chunk.results for chunk in parts if chunk.results is not None]
             paths = [stack.enter_context(self._artifacts.local(ref)) for ref in refs]
             return pl.scan_parquet(paths)
 
-    def export_terminal_results(self, path: str) -> int:
+    def export_terminal_results(self, path: str, *, combined: bool = False) -> int:
         """Write the result table to one Parquet, JSONL or CSV file; return its number of rows.
 
+        Args:
+            path: The file.
+            combined: See ``result_parts``.
+
         Raises:
-            RunNotFinishedError: The run is not finished.
+            RunNotFinishedError: The run is not finished, or a retry of it.
             ConfigurationError: The file's suffix is none of these, or it cannot be written.
         """
         from batchor_core.results.export import export  # noqa: PLC0415 - keeps start-up light
 
-        return export(self.result_parts(), self._plan.result_schema, path)
+        parts = self.result_parts(combined=combined)
+        return export(parts, self._plan.result_schema, path)
 
     def _parts(self) -> list[ChunkRecord]:
         self.refresh()
@@ -299,6 +382,9 @@ class Run:
             raise RunNotFinishedError(
                 f"run {self.run_id!r} is {self.status}; results are complete once it is finished"
             )
+        check_not_pruned(
+            self._record, [ArtifactKind.RESULTS], "counts and cost are all that is left"
+        )
         chunks = self._store.list_chunks(self.run_id)
         parts = [c for c in chunks if c.round == 0 and c.parent_seq is None]
         if any(part.results is None for part in parts):

@@ -14,9 +14,17 @@ from pydantic import BaseModel
 
 from batchor_core.artifacts.kinds import SENT_AND_RECEIVED, ArtifactKind
 from batchor_core.clock import Clock, SystemClock
-from batchor_core.errors import ConfigurationError, ModelNotImportableError, PruneRefusedError
+from batchor_core.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    MissingCredentialsError,
+    ModelNotImportableError,
+    PruneRefusedError,
+)
 from batchor_core.executor.advance import Executor
+from batchor_core.executor.budget import change_budget, check_enforceable
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
+from batchor_core.executor.estimating import estimate_source
 from batchor_core.executor.plan import RunPlan, bind
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.reconcile import Reconciled, Reconciliation
@@ -33,9 +41,17 @@ from batchor_core.model.records import NewRun, RunRecord
 from batchor_core.model.states import TERMINAL_RUN_STATES, RunControlState, RunState
 from batchor_core.observability import EventListener, Notifier
 from batchor_core.places import MEMORY, ArtifactPlace, StoragePlace, open_artifacts, open_store
+from batchor_core.planning.estimate import Estimate
+from batchor_core.planning.tokens import TokenEstimator
 from batchor_core.providers.protocol import BatchProvider
-from batchor_core.providers.registry import ProviderConfig, ProviderFactory, connect
+from batchor_core.providers.registry import (
+    ProviderConfig,
+    ProviderFactory,
+    connect,
+    connect_without_key,
+)
 from batchor_core.reattach import Reattachment, attachment_of
+from batchor_core.results.costs import CostKey, CostLine, cost_lines
 from batchor_core.results.pruning import Pruned, prune_files
 from batchor_core.run import Run
 
@@ -77,7 +93,8 @@ class BatchRunner:
         self.in_memory = storage == MEMORY
         self._scratch = tempfile.TemporaryDirectory(prefix="batchor-") if self.in_memory else None
         self.store = open_store(storage, self._clock)
-        self.store.subscribe(Notifier(listeners))
+        if told := tuple(listeners):
+            self.store.subscribe(Notifier(told))
         scratch = self._scratch.name if self._scratch else ""
         self.artifacts = open_artifacts(artifacts, storage, scratch)
         self.namespace = namespace
@@ -101,6 +118,7 @@ class BatchRunner:
 
         Raises:
             ConfigurationError: The job cannot work; nothing was sent.
+            BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
             FingerprintMismatchError: A run of this id exists with other input or another job.
             ModelNotImportableError: Another process could not find the output model.
         """
@@ -112,6 +130,7 @@ class BatchRunner:
                 progress = run.advance()
                 if not progress.did:
                     break
+            run.check_affordable()
         return run
 
     def run_and_wait(
@@ -123,6 +142,7 @@ class BatchRunner:
             WaitTimeoutError: It is not finished in time.
             RunPausedError: It was paused.
             ConfigurationError: The job cannot work; nothing was sent.
+            BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
         """
         run = self.open(job, run_id=run_id)
         with self.dropping_if_unusable(run, is_new=run_id is None):
@@ -132,6 +152,7 @@ class BatchRunner:
         """Record a batch run and attach this process to its source; nothing is read or sent yet.
 
         Raises:
+            BudgetError: It has a budget, and the price of its model is not known.
             FingerprintMismatchError: A run of this id exists with other input or another job.
         """
         if run_id is not None and not 0 < len(run_id) <= LONGEST_RUN_ID:
@@ -140,6 +161,7 @@ class BatchRunner:
             )
         stored = StoredJob.of(job)
         output = job.output_model
+        check_enforceable(job.whole_budget, job.provider_config)
         plan = bind(stored, output, self._adapter)
         attachment = attachment_of(job)
         declaration = declaration_of(
@@ -153,6 +175,8 @@ class BatchRunner:
             account=plan.provider.account,
             scope=plan.scope,
             declaration_digest=hashlib.blake2b(encoded, digest_size=16).hexdigest(),
+            budget_usd=job.whole_budget.run_usd,
+            budget_day_usd=job.whole_budget.scope_day_usd,
         )
         if output is not None and stored.output is not None:
             self._models[stored.output] = output
@@ -168,8 +192,48 @@ class BatchRunner:
                 attachment=attachment,
                 on_change=job.on_change,
             ).record()
+            record = change_budget(self.store, record, job.whole_budget)
         self._plans[record.run_id] = plan
         return self._handle(record, plan, attachment)
+
+    def estimate(self, job: BatchJob) -> Estimate:
+        """Read a job's input to its end and return what it comes to; nothing is recorded or sent.
+
+        Needs no key. Item ids are not compared: ``start`` finds those that are there twice.
+
+        Raises:
+            ConfigurationError: The job cannot work, or its items can be read only once.
+        """
+        if isinstance(job.items, Iterator):
+            raise ConfigurationError(
+                "the job's items can be read only once, and an estimate would use them up: give a "
+                "list, a frame or a source"
+            )
+        borrowed: list[BatchProvider] = []
+
+        def connect(config: ProviderConfig) -> BatchProvider:
+            try:
+                return self._adapter(config)
+            except MissingCredentialsError:
+                borrowed.append(connect_without_key(config))
+                return borrowed[-1]
+
+        plan = bind(StoredJob.of(job), job.output_model, connect)
+        try:
+            remembered = self.store.scope_limits(plan.scope)
+            return estimate_source(plan, attachment_of(job), TokenEstimator(), remembered)
+        finally:
+            for adapter in borrowed:
+                adapter.close()
+
+    def costs(self, by: CostKey = "run", *, since: datetime | None = None) -> list[CostLine]:
+        """Return what was paid in this namespace, and what batch mode has saved.
+
+        Args:
+            by: What to group by.
+            since: Only what was collected at this instant or later.
+        """
+        return cost_lines(self.store.costs(namespace=self.namespace, since=since), by)
 
     def get_run(self, run_id: str) -> Run:
         """Return a handle on a run that any process has started.
@@ -300,12 +364,16 @@ class BatchRunner:
 
     @contextmanager
     def dropping_if_unusable(self, run: Run, *, is_new: bool) -> Iterator[None]:
-        """Close a run whose input turns out to be unusable within the block.
+        """Close a run whose input turns out to be unusable, or too much for its budget.
 
         Only one that is new and whose id nobody has chosen: any other goes on with a mended input.
         """
         try:
             yield
+        except BudgetExceededError:
+            if is_new:
+                run.cancel("its estimate exceeds its budget").advance()
+            raise
         except ConfigurationError:
             if is_new and run.refresh().status is RunState.INGESTING:
                 run.cancel("its input is unusable").advance()

@@ -20,6 +20,34 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "pause": ("batchor_core.cli.control:pause", "Stop sending; what is in flight is collected."),
     "resume": ("batchor_core.cli.control:resume", "Let a paused batch run go on."),
     "cancel": ("batchor_core.cli.control:cancel", "End a batch run for good."),
+    "retry": (
+        "batchor_core.cli.retry:retry",
+        "Ask failed items of a finished batch run again.",
+    ),
+    "export-artifacts": (
+        "batchor_core.cli.artifacts:export_artifacts",
+        "Copy the files of a finished batch run elsewhere.",
+    ),
+    "prune-artifacts": (
+        "batchor_core.cli.artifacts:prune_artifacts",
+        "Remove files of finished batch runs, for good.",
+    ),
+    "doctor": (
+        "batchor_core.cli.doctor:doctor",
+        "Check credentials, clock, state, files, vocabulary and prices.",
+    ),
+    "completion": (
+        "batchor_core.cli.completion:completion",
+        "Print the script that lets a shell complete commands.",
+    ),
+    "estimate": (
+        "batchor_core.cli.estimate:estimate",
+        "Tell what a job would cost, and send nothing.",
+    ),
+    "costs": (
+        "batchor_core.cli.costs:costs",
+        "Show what was paid, and what batch mode has saved.",
+    ),
     "reconcile": (
         "batchor_core.cli.reconcile:reconcile",
         "Put the provider's batches back in their places after a restore.",

@@ -5,8 +5,11 @@ import click
 from batchor_core.cli.driving import wait_command
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
+from batchor_core.cli.job_options import budget_options
 from batchor_core.cli.options import Place, json_option, place_options, run_id_option
 from batchor_core.cli.output import show_run
+from batchor_core.executor.budget import change_budget
+from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.states import RunControlState
 from batchor_core.runner import BatchRunner
 
@@ -31,14 +34,17 @@ def pause(*, run_id: str, place: Place, as_json: bool) -> Exit:
     example="batchor resume --run-id tickets && batchor wait --run-id tickets",
 )
 @run_id_option
+@budget_options
 @place_options
 @json_option
-def resume(*, run_id: str, place: Place, as_json: bool) -> Exit:
+def resume(*, run_id: str, budget: BudgetPolicy, place: Place, as_json: bool) -> Exit:
     """Let a paused batch run go on.
 
-    It goes on when something drives it: a process that is at it already, or 'batchor wait'.
+    It goes on when something drives it: a process that is at it already, or 'batchor wait'. One
+    that has used up its budget needs a larger one.
     """
     with place.open() as runner:
+        change_budget(runner.store, runner.store.get_run(run_id), budget)
         _ask(runner, run_id, RunControlState.RUN, None)
         show_run(runner.store, run_id, as_json=as_json)
     return Exit.OK

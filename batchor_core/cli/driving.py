@@ -46,6 +46,7 @@ def send(run: Run) -> Exit:
             time.sleep(min(max(left, 0.1), _LONGEST_SLEEP_S))
         elif not progress.did:
             break
+    run.check_affordable()
     return _ended(run)
 
 

@@ -64,7 +64,7 @@ _behaviour = gathered(
     click.option(
         "--gcs-endpoint",
         metavar="URL",
-        help="A stand-in for Google Cloud Storage, which simulated jobs of Vertex AI read and write.",
+        help="A stand-in for Google Cloud Storage, which jobs of Vertex AI read and write.",
     ),
     click.option("--shuffle-output", is_flag=True, help="Write result lines out of order."),
 )

@@ -5,13 +5,16 @@ import shlex
 import click
 
 from batchor_core.cli.driving import drive, interruptible, send, wait_command
+from batchor_core.cli.estimate import show_estimate
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.job_options import (
     Input,
     Output,
     Prompts,
+    budget_options,
     input_options,
+    job_of,
     output_options,
     policy_options,
     prompt_options,
@@ -20,8 +23,14 @@ from batchor_core.cli.model_options import Model, model_options
 from batchor_core.cli.options import Place, json_option, place_options, timeout_option
 from batchor_core.cli.output import show_run
 from batchor_core.ids import new_run_id
-from batchor_core.job import BatchJob, OnChange, OnLost, OnUnresolved
-from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy, TimingPolicy
+from batchor_core.job import OnChange, OnLost, OnUnresolved
+from batchor_core.model.policies import (
+    BudgetPolicy,
+    ChunkPolicy,
+    RetryPolicy,
+    ReusePolicy,
+    TimingPolicy,
+)
 
 
 @click.command(
@@ -50,6 +59,11 @@ from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy, T
     "[default: those of a run that this one supersedes]",
 )
 @click.option(
+    "--deduplicate",
+    is_flag=True,
+    help="Send rows that ask the very same once, and give all of them the answer.",
+)
+@click.option(
     "--on-unresolved",
     type=click.Choice(["wait", "resubmit", "fail"]),
     default="wait",
@@ -70,6 +84,12 @@ from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy, T
     show_default=True,
     help="What becomes of a run of this id with other input or another declaration.",
 )
+@budget_options
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Tell what it would cost, as 'batchor estimate', and send nothing.",
+)
 @place_options
 @json_option
 def start(
@@ -85,9 +105,12 @@ def start(
     retry_policy: RetryPolicy,
     timing: TimingPolicy,
     reuse: bool | None,
+    deduplicate: bool,
     on_unresolved: OnUnresolved,
     on_lost: OnLost,
     on_change: OnChange,
+    budget: BudgetPolicy,
+    dry_run: bool,
     place: Place,
     as_json: bool,
 ) -> Exit:
@@ -101,21 +124,22 @@ def start(
     """
     if timeout_s is not None and not wait:
         raise click.UsageError("Give --wait with --timeout.")
-    source = rows.open()
-    job = BatchJob(
-        items=source,
+    job = job_of(
+        rows,
+        prompts,
+        output,
         provider_config=model.config(),
-        keep=rows.kept_types(source),
         chunk_policy=chunk_policy,
         retry_policy=retry_policy,
         timing=timing,
-        reuse=_reuse_policy(reuse),
+        reuse=_reuse_policy(reuse, within_run=deduplicate),
         on_unresolved=on_unresolved,
         on_lost=on_lost,
         on_change=on_change,
-        **prompts.job_fields(source),
-        **output.job_fields(),
+        budget=budget,
     )
+    if dry_run:
+        return show_estimate(job, place, as_json=as_json)
     # Named here, so that a run that is interrupted while it reads its input can be continued.
     is_new, run_id = run_id is None, run_id or new_run_id()
     with place.open(create=True) as runner:
@@ -130,10 +154,10 @@ def start(
     return ended
 
 
-def _reuse_policy(choice: bool | None) -> ReusePolicy:
+def _reuse_policy(choice: bool | None, *, within_run: bool) -> ReusePolicy:
     if choice is None:
-        return ReusePolicy()
-    return ReusePolicy(source="namespace" if choice else "off")
+        return ReusePolicy(within_run=within_run)
+    return ReusePolicy(source="namespace" if choice else "off", within_run=within_run)
 
 
 def _go_on(run_id: str, place: Place) -> str:

@@ -1,6 +1,7 @@
 """From an ended provider batch to one outcome file: download, decode, judge, commit."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
 from batchor_core.executor.vector_answers import VectorSheet
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
-from batchor_core.model.records import ChunkRecord, Collected, SubmissionRecord
+from batchor_core.model.records import ArtifactRef, ChunkRecord, Collected, SubmissionRecord
 from batchor_core.model.states import SubmissionState
 from batchor_core.planning.retries import backoff_s
 from batchor_core.providers.protocol import BatchPhase, RawPart
@@ -62,6 +63,9 @@ def collect(cycle: Cycle) -> bool:
 def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     chunk = cycle.store.get_chunk(cycle.run.run_id, submission.chunk_seq)
     result = submission.provider_result or {}
+    if submission.is_provisional and result.get("lost"):
+        _disprove(cycle, submission, "is not known any more, and was never proven to be ours")
+        return True
     rejected = result.get("rejected")
     if rejected is not None and rejected["kind"] in _NOTHING_WRONG_WITH_IT:
         fault = Fault(**{**rejected, "kind": FaultKind(rejected["kind"])})
@@ -73,7 +77,7 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
     except ProviderError as exc:
         return _download_failed(cycle, submission, exc)
     except _AnothersBatchError:
-        _disprove(cycle, submission)
+        _disprove(cycle, submission, "answers other requests")
         return True
     cycle.probe("collect.written")
     cycle.store.collect(cycle.lease, submission.submission_id, collected)
@@ -86,9 +90,9 @@ class _AnothersBatchError(Exception):
     """The results of a batch that was adopted on suspicion are those of another chunk."""
 
 
-def _disprove(cycle: Cycle, submission: SubmissionRecord) -> None:
+def _disprove(cycle: Cycle, submission: SubmissionRecord, why: str) -> None:
     """Go on looking for the batch; the one that was taken for it is dropped by the next look."""
-    reason = f"batch {submission.provider_batch_id} answers other requests"
+    reason = f"batch {submission.provider_batch_id} {why}"
     logger.warning("run %s: %s: looking on", cycle.run.run_id, reason)
     cycle.store.disprove(cycle.lease, submission.submission_id, reason=reason)
 
@@ -134,6 +138,7 @@ def _judge_what_is_left(
 def _judge_results(
     cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, result: Mapping[str, Any]
 ) -> Collected:
+    raw: tuple[ArtifactRef, ...] = ()
     with cycle.artifacts.spool() as folder, cycle.artifacts.local(chunk.items) as items:
         path = cycle.layout.outcomes(submission.submission_id, cycle.lease.token)
         with _sheet(cycle, chunk, items, path) as sheet:
@@ -142,7 +147,7 @@ def _judge_results(
             elif result.get("lost"):
                 sheet.close_rest(_lost(cycle, "the provider does not know this batch any more"))
             else:
-                _judge_files(cycle, submission, sheet, result, folder)
+                raw = _judge_files(cycle, submission, sheet, result, folder)
             totals = sheet.commit()
     file = totals.file
     return Collected(
@@ -153,6 +158,7 @@ def _judge_results(
         retry_at=_retry_at(cycle, chunk) if file.retry_count else None,
         usage=file.usage,
         quarantined=totals.quarantined,
+        raw=raw,
     )
 
 
@@ -169,7 +175,8 @@ def _judge_files(
     sheet: AnswerSheet,
     result: Mapping[str, Any],
     folder: Path,
-) -> None:
+) -> tuple[ArtifactRef, ...]:
+    """Download and judge the result files; return the copies that are kept of them."""
     parts: list[RawPart] = []
     is_first_look = submission.next_poll_at is None
     for attempt in range(1 if is_first_look else _DOWNLOADS):
@@ -192,9 +199,14 @@ def _judge_files(
         raise _still_missing("incomplete_results", f"{sheet.open_count} item(s) have no line")
     sheet.close_faulted()
     sheet.close_rest(_rest_fault(cycle, result))
-    if cycle.plan.job.artifact_policy.raw_results == "keep":
-        for part in parts:
-            _keep_raw(cycle, submission, part)
+    if cycle.plan.job.artifact_policy.raw_results == "drop":
+        return ()
+    numbers: Counter[str] = Counter()
+    kept: list[ArtifactRef] = []
+    for part in parts:
+        kept.append(_keep_raw(cycle, submission, part, numbers[part.kind]))
+        numbers[part.kind] += 1
+    return tuple(kept)
 
 
 def _download(cycle: Cycle, result: Mapping[str, Any], folder: Path) -> list[RawPart]:
@@ -251,15 +263,18 @@ def _download_failed(cycle: Cycle, submission: SubmissionRecord, error: Provider
     return False
 
 
-def _keep_raw(cycle: Cycle, submission: SubmissionRecord, part: RawPart) -> None:
+def _keep_raw(
+    cycle: Cycle, submission: SubmissionRecord, part: RawPart, number: int
+) -> ArtifactRef:
     """Keep the answers byte for byte; nothing but an export reads them."""
-    path = cycle.layout.raw(submission.submission_id, cycle.lease.token, part.kind, 0)
+    path = cycle.layout.raw(submission.submission_id, cycle.lease.token, part.kind, number)
     compressor = zstandard.ZstdCompressor(level=3)
     with part.path.open("rb") as source, cycle.artifacts.writer(path) as file:
         compressor.copy_stream(source, file, read_size=_COPY_BYTES)  # type: ignore[arg-type]  # has write
-        file.commit()
+        kept = file.commit()
     cycle.probe("collect.raw_kept")
     cycle.keeper.keep()
+    return kept
 
 
 def _item_fault(code: str, message: str, *, again: bool) -> ItemFault:

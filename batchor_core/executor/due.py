@@ -71,6 +71,8 @@ def _due_of_chunk(chunk: ChunkRecord, work: OpenWork, now: datetime) -> Iterator
     control = work.run.control
     if control is RunControlState.CANCEL:
         yield Due(step="cancel", at=now)
+    elif chunk.awaits_own and (work.submissions or not all(c.awaits_own for c in work.chunks)):
+        return  # what it waits for is not answered yet
     elif control is RunControlState.RUN and _may_send(work):
         yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))
 

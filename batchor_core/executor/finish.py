@@ -11,7 +11,6 @@ from batchor_core.artifacts.tables import outcome_schema
 from batchor_core.errors import RowConservationError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.retry import waiting
-from batchor_core.model.faults import ItemErrorCode
 from batchor_core.model.records import ArtifactRef, ChunkRecord, SubmissionRecord
 from batchor_core.model.states import (
     ChunkState,
@@ -19,7 +18,7 @@ from batchor_core.model.states import (
     RunState,
     SubmissionState,
 )
-from batchor_core.results.joining import join_outcomes
+from batchor_core.results.joining import error_of_unanswered, join_outcomes
 from batchor_core.results.outcome_files import (
     BATCH_ID,
     AbandonedOutcomes,
@@ -148,7 +147,7 @@ def _overlap(chunk: ChunkRecord, root: ChunkRecord) -> bool:
 def _code_of_unanswered(cycle: Cycle) -> tuple[str, str] | None:
     """Return (code, message) of items without a final outcome; None where there must be none."""
     if cycle.run.control is RunControlState.CANCEL:
-        return ItemErrorCode.RUN_CANCELLED, cycle.run.control_reason or "the run was cancelled"
+        return error_of_unanswered(cycle.run)
     return None
 
 

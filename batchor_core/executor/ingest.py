@@ -87,7 +87,7 @@ class _Ingestion:
 
     @property
     def _may_stop(self) -> bool:
-        """Whether time is up and the next cycle could go on; an iterator is read only once."""
+        """Whether time is up and the next cycle could go on: without a mark, perhaps not."""
         return self._cycle.is_over and self._source_mark is not None
 
     def _check_columns(self) -> None:
@@ -161,12 +161,8 @@ class _Ingestion:
         ratio = cycle.tokens.tokens_per_byte(cycle.plan.vocabulary, bodies)
         extra = self._extra_columns(rest)
         begin = 0
-        for i, (key, body) in enumerate(read.encoded):
-            size = len(body) + _LINE_OVERHEAD_BYTES
-            tokens = len(body) * ratio
-            if i in read.media:
-                media = read.media[i]
-                tokens = max(0, len(body) - media.sent_bytes) * ratio + media.tokens
+        weighed = zip(read.encoded, read.weights(ratio), strict=True)
+        for i, ((key, body), (size, tokens)) in enumerate(weighed):
             if not self._meter.fits(size, tokens):
                 self._kept.append(extra.slice(begin, i - begin))
                 begin = i
@@ -238,10 +234,6 @@ class _Ingestion:
         mark = fingerprint(declaration, self._digest.member_digests())
         cycle.run = cycle.store.finish_ingestion(cycle.lease, mark)
         cycle.probe("ingest.finished")
-
-
-_LINE_OVERHEAD_BYTES = 96
-"""Custom id, method and URL of a request line, rounded up."""
 
 
 def _value(payload: Any, name: str) -> Any:

@@ -113,6 +113,7 @@ class OutcomeFile:
                 "error_message": [None] * count,
                 "text": [answer.text for answer in answers],
                 "reused": [True] * count,
+                "cost_usd": [0.0] * count,
             },
             answers,
             output,
@@ -192,7 +193,8 @@ class OutcomeFile:
         self._tokens = [total + sum(each) for total, each in zip(self._tokens, usage, strict=True)]
         columns.setdefault("reused", [False] * len(answers))
         inputs, cached, outputs, _, written = usage
-        columns["cost_usd"] = list(map(self._cost, inputs, cached, outputs, written))
+        if "cost_usd" not in columns:
+            columns["cost_usd"] = list(map(self._cost, inputs, cached, outputs, written))
         for number, answer in enumerate(answers):
             if answer is _NO_ANSWER:  # nothing is known of it, which is not the same as zero
                 for name in (*_USAGE_COLUMNS, "cost_usd"):

@@ -15,10 +15,16 @@ from batchor_core.clock import Clock
 from batchor_core.errors import RunNotFoundError, StoreError
 from batchor_core.executor.cycle import LeaseKeeper
 from batchor_core.ids import SubmissionKey, parse_submission_key
-from batchor_core.model.records import ChunkRecord, NewSubmission, RunRecord, ScopeLimits
+from batchor_core.model.records import (
+    ChunkRecord,
+    NewSubmission,
+    RunRecord,
+    ScopeLimits,
+    SubmissionRecord,
+)
 from batchor_core.model.states import ChunkState, SubmissionState
 from batchor_core.providers.protocol import BatchPhase, BatchProvider, ProviderBatch
-from batchor_core.store.protocol import ScopeFull, Store
+from batchor_core.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
@@ -122,9 +128,9 @@ class Reconciliation:
             return Finding.BUSY
         try:
             intent = self.store.intend(
-                keeper.lease, self._intent(batch, key, run, chunk), ScopeLimits()
+                keeper.lease, self._intent(batch, key, run, chunk), ScopeLimits(), is_paid=True
             )
-            if isinstance(intent, ScopeFull):
+            if not isinstance(intent, SubmissionRecord):
                 return Finding.BUSY
             self.store.allow_create(
                 keeper.lease, key.submission_id, batch.upload_ref, server_time=batch.created_at

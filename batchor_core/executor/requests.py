@@ -16,6 +16,9 @@ from batchor_core.sources.rows import items_of
 Encoded = tuple[bytes, bytes]
 """(request key, canonical body)."""
 
+_LINE_OVERHEAD_BYTES = 96
+"""Custom id, method and URL of a request line, rounded up."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequestBlock:
@@ -34,6 +37,17 @@ class RequestBlock:
     def keys(self) -> list[bytes]:
         """The requests' keys."""
         return [key for key, _ in self.encoded]
+
+    def weights(self, tokens_per_byte: float) -> list[tuple[int, float]]:
+        """Return (bytes of its line, input tokens) of each request: what chunks are packed by."""
+        weights = [
+            (len(body) + _LINE_OVERHEAD_BYTES, len(body) * tokens_per_byte)
+            for _, body in self.encoded
+        ]
+        for i, media in self.media.items():
+            text_bytes = max(0, len(self.encoded[i][1]) - media.sent_bytes)
+            weights[i] = (weights[i][0], text_bytes * tokens_per_byte + media.tokens)
+        return weights
 
 
 class RequestReader:

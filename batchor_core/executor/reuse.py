@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,7 +21,14 @@ from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
 from batchor_core.executor.seal import Position, open_chunk
 from batchor_core.ids import SubmissionKey, new_submission_id
-from batchor_core.model.records import ChunkRecord, Collected, NewChunk, NewSubmission
+from batchor_core.model.faults import ItemErrorCode
+from batchor_core.model.records import (
+    ChunkRecord,
+    Collected,
+    NewChunk,
+    NewSubmission,
+    Usage,
+)
 from batchor_core.model.states import ChunkState, SubmissionState, Verdict
 from batchor_core.planning.schema_compiler import InvalidAnswer
 from batchor_core.providers.protocol import Answer
@@ -39,18 +47,82 @@ def reuse(cycle: Cycle) -> bool:
     Returns:
         Whether an answer was found.
     """
-    if cycle.run.reuse_done:
-        return False
-    earlier = _earlier_runs(cycle)
-    if not earlier:
+    earlier, within_run = _earlier_runs(cycle), cycle.plan.job.reuse.within_run
+    if cycle.run.reuse_done or not (earlier or within_run):
         return False
     did = False
-    for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
+    for chunk in _ready(cycle):
         if chunk.round == 0 and chunk.parent_seq is None:
             did |= _reuse_in(cycle, chunk, earlier)
             cycle.keeper.keep()
+    if within_run:
+        did |= _hold_duplicates(cycle)
     cycle.run = cycle.store.finish_reuse(cycle.lease)
     return did
+
+
+def settle_duplicates(cycle: Cycle) -> bool:
+    """Once all else is answered: give the rows that wait for it the answers of their like.
+
+    A crash leaves some chunks waiting: the next cycle goes on with them.
+
+    Returns:
+        Whether there were any.
+    """
+    ready = _ready(cycle)
+    held = [chunk for chunk in ready if chunk.awaits_own]
+    if not held or len(held) < len(ready) or _is_anything_open(cycle):
+        return False
+    for chunk in held:
+        _reuse_in(cycle, chunk, [cycle.run.run_id])
+        cycle.keeper.keep()
+    left = [chunk.seq for chunk in _ready(cycle)]
+    if left:
+        message = "the row that asks the very same has failed"
+        cycle.store.abandon_chunks(cycle.lease, left, ItemErrorCode.DUPLICATE_FAILED, message)
+    return True
+
+
+def _ready(cycle: Cycle) -> list[ChunkRecord]:
+    return cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY])
+
+
+def _is_anything_open(cycle: Cycle) -> bool:
+    """Whether an answer may still come."""
+    open_states = set(SubmissionState) - {SubmissionState.COLLECTED, SubmissionState.VOID}
+    submissions = cycle.store.list_submissions(cycle.run.run_id)
+    return any(
+        s.state in open_states or (s.retry_count and not s.retries_packed) for s in submissions
+    )
+
+
+def _hold_duplicates(cycle: Cycle) -> bool:
+    """Take rows that ask what an earlier row asks out of the chunks that are sent."""
+    seen = pl.Series([], dtype=pl.Binary)
+    did = False
+    for chunk in _ready(cycle):
+        with cycle.artifacts.local(chunk.items) as path:
+            items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
+        keys = pl.Series(items["request_key"].cast(pa.binary()).combine_chunks())
+        is_new = keys.is_first_distinct() & ~keys.is_in(seen.implode())
+        seen = pl.concat([seen, keys.filter(is_new)])
+        if chunk.awaits_own or is_new.all():
+            continue
+        _hold(cycle, chunk, items, is_new.to_arrow())
+        cycle.keeper.keep()
+        did = True
+    return did
+
+
+def _hold(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, is_new: pa.Array) -> None:
+    next_seq = 1 + max(c.seq for c in cycle.store.list_chunks(cycle.run.run_id))
+    parts: list[NewChunk] = []
+    for is_held, mask in ((False, is_new), (True, pc.invert(is_new))):
+        part = items.filter(mask)
+        if part.num_rows:
+            position = Position(seq=next_seq + len(parts), parent_seq=chunk.seq, awaits_own=is_held)
+            parts.append(_cut_out(cycle, chunk, part, position))
+    cycle.store.split_chunk(cycle.lease, chunk.seq, parts)
 
 
 def _earlier_runs(cycle: Cycle) -> list[str]:
@@ -226,7 +298,10 @@ def _commit(
     next_seq = 1 + max(c.seq for c in cycle.store.list_chunks(cycle.run.run_id))
     answered = _answered_part(cycle, chunk, parts.items.filter(parts.is_answered), next_seq)
     rest_items = parts.items.filter(pc.invert(parts.is_answered))
-    rest = _rest(cycle, chunk, rest_items, next_seq + 1) if rest_items.num_rows else None
+    rest = None
+    if rest_items.num_rows:
+        position = Position(seq=next_seq + 1, parent_seq=chunk.seq, awaits_own=chunk.awaits_own)
+        rest = _cut_out(cycle, chunk, rest_items, position)
     key = SubmissionKey(
         run_id=cycle.run.run_id,
         chunk_seq=next_seq,
@@ -251,7 +326,7 @@ def _commit(
         retry_count=0,
         reused_count=totals.ok_count,
         retry_at=None,
-        usage=totals.usage,
+        usage=Usage(cost_usd=0.0),  # known, even where the price is not
         quarantined=0,
     )
     cycle.probe("reuse.written")
@@ -288,9 +363,8 @@ def _answered_part(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, seq: int) 
     )
 
 
-def _rest(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, seq: int) -> NewChunk:
-    """Write the chunk of what has to be sent, its lines cut out of the old one."""
-    position = Position(seq=seq, parent_seq=chunk.seq)
+def _cut_out(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, position: Position) -> NewChunk:
+    """Write a chunk of some of the items, their lines cut out of the old one."""
     with (
         cycle.artifacts.local(chunk.requests) as path,
         ItemLines(path) as lines,

@@ -24,12 +24,18 @@ _PACK_TOKENS = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Where a chunk stands among the others."""
+    """Where a chunk stands among the others.
+
+    Attributes:
+        is_again: Whether its items were sent before, by this run or by another.
+    """
 
     seq: int
     round: int = 0
     parent_seq: int | None = None
     not_before: datetime | None = None
+    awaits_own: bool = False
+    is_again: bool = False
 
 
 def open_chunk(cycle: Cycle, position: Position) -> "ChunkWriter":
@@ -120,6 +126,7 @@ class ChunkWriter:
             output_tokens=output_tokens,
             cost_usd=plan.cost(input_tokens, 0, output_tokens),
             not_before=self._position.not_before,
+            awaits_own=self._position.awaits_own,
         )
 
     def close(self) -> None:
@@ -219,7 +226,8 @@ class PackedChunkWriter(ChunkWriter):
     def __init__(self, cycle: Cycle, position: Position) -> None:
         super().__init__(cycle, position)
         self._encoder = cycle.plan.encoder
-        self._most = 1 if position.round else self._encoder.inputs_per_request
+        is_again = position.round or position.is_again
+        self._most = 1 if is_again else self._encoder.inputs_per_request
         self._pieces: list[bytes] = []
         self._first_row = 0
         self._pack_tokens = 0.0

@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 
 from batchor_core.errors import ProviderError
+from batchor_core.executor.budget import stop_over_budget
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.remote_files import remove_remote_files
-from batchor_core.executor.reuse import reuse
+from batchor_core.executor.reuse import reuse, settle_duplicates
 from batchor_core.executor.split import split_or_abandon
 from batchor_core.ids import SubmissionKey, new_submission_id
 from batchor_core.model.faults import Fault, FaultKind
@@ -23,7 +24,7 @@ from batchor_core.model.records import (
 from batchor_core.model.states import ChunkState, RunControlState
 from batchor_core.planning.retries import backoff_s
 from batchor_core.providers.protocol import Upload
-from batchor_core.store.protocol import ScopeFull
+from batchor_core.store.protocol import OverBudget, ScopeFull
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,10 @@ def submit(cycle: Cycle) -> bool:
         return False
     did = reuse(cycle)
     now = cycle.clock.now()
+    did |= settle_duplicates(cycle)
     for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
+        if chunk.awaits_own:
+            continue
         if chunk.not_before is not None and chunk.not_before > now:
             continue
         if cycle.is_over or cycle.refresh().control is not RunControlState.RUN:
@@ -58,6 +62,9 @@ def submit(cycle: Cycle) -> bool:
             cycle.probe("submit.intended")
             _send(cycle, chunk, intent)
             did = True
+        elif isinstance(intent, OverBudget):
+            stop_over_budget(cycle, intent)
+            break
         elif intent.never_fits:
             split_or_abandon(cycle, chunk, intent.reason)
             did = True

@@ -96,3 +96,4 @@ class ItemErrorCode(StrEnum):
     RUN_FAILED = "run_failed"
     UNRESOLVED = "unresolved_submission"
     RESULTS_LOST = "results_lost"
+    DUPLICATE_FAILED = "duplicate_failed"

@@ -81,11 +81,44 @@ class ReusePolicy(Policy):
             ``off``: nobody's.
         run_ids: Further runs, the first one first.
         max_runs: How many runs of the namespace are looked through.
+        within_run: Whether rows of the run that ask the very same are sent once: the others wait
+            for the answer, and fail with ``duplicate_failed`` where there is none.
     """
 
     source: Literal["predecessor", "namespace", "off"] = "predecessor"
     run_ids: tuple[str, ...] = ()
     max_runs: PositiveInt = 50
+    within_run: bool = False
+
+
+class BudgetPolicy(Policy):
+    """What a run may cost, in US dollars; None is no bound. Enforced on actual plus reserved cost.
+
+    Not part of what a run is: it can be changed at any time (``Run.resume(budget=...)``, or by
+    starting the run again).
+
+    Attributes:
+        run_usd: The whole run, its retries included.
+        scope_day_usd: All that is sent to the run's scope (account and model) in one day, from
+            midnight UTC, by every run that shares the store.
+    """
+
+    run_usd: PositiveFloat | None = Field(default=None, allow_inf_nan=False)
+    scope_day_usd: PositiveFloat | None = Field(default=None, allow_inf_nan=False)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is bounded."""
+        return self.run_usd is not None or self.scope_day_usd is not None
+
+    def over(self, earlier: "BudgetPolicy") -> "BudgetPolicy":
+        """Return this budget, with the bounds of an earlier one where this names none."""
+        return BudgetPolicy(
+            run_usd=earlier.run_usd if self.run_usd is None else self.run_usd,
+            scope_day_usd=(
+                earlier.scope_day_usd if self.scope_day_usd is None else self.scope_day_usd
+            ),
+        )
 
 
 class ArtifactPolicy(Policy):

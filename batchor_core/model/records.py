@@ -5,7 +5,7 @@ One record per batch run, chunk, submission, member, waiter and event. Never one
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from batchor_core.model.states import (
@@ -60,6 +60,11 @@ class RunRecord:
         total_items: Items sealed so far.
         predecessor: The run that this one supersedes: nothing is sent before that is terminal.
         reuse_done: Whether earlier answers were looked for: nothing is sent before that.
+        retry_of: The finished run whose failed items this one asks again.
+        exported_at: When the raw answers of the finished run were last exported.
+        pruned: Kinds of its files that were removed: ``begun`` or ``done``, by kind.
+        budget_usd: What the run may cost; None is no bound.
+        budget_day_usd: What its scope may cost in one day (UTC); None is no bound.
     """
 
     run_id: str
@@ -81,6 +86,11 @@ class RunRecord:
     finished_at: datetime | None
     predecessor: str | None = None
     reuse_done: bool = False
+    retry_of: str | None = None
+    exported_at: datetime | None = None
+    pruned: JsonObject = field(default_factory=dict)
+    budget_usd: float | None = None
+    budget_day_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +104,9 @@ class NewRun:
     scope: str
     declaration_digest: str
     predecessor: str | None = None
+    retry_of: str | None = None
+    budget_usd: float | None = None
+    budget_day_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +125,8 @@ class NewChunk:
         output_tokens: Upper estimate, reserved.
         cost_usd: Estimated cost of both; None where a price is unknown.
         not_before: Backoff: not submitted earlier.
+        awaits_own: Whether its items ask what others of the run ask as well: it is not sent, but
+            gets their answers.
     """
 
     token: str
@@ -126,6 +141,7 @@ class NewChunk:
     output_tokens: int
     cost_usd: float | None
     not_before: datetime | None = None
+    awaits_own: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +199,7 @@ class SubmissionRecord(NewSubmission):
         next_poll_at: When it is polled next, or, once it has ended, collected at the earliest.
         missing_polls: Consecutive answers "no such batch" or, once it has ended, "no such file".
         outcomes: The outcome file.
+        raw: What the provider answered, byte for byte, where that is kept.
         retry_at: When the items to be retried may be packed.
         retries_packed: Whether they are in chunks of the next round already.
         usage: What the provider counted, summed over the outcomes.
@@ -221,6 +238,7 @@ class SubmissionRecord(NewSubmission):
     void_reason: str | None
     voided_at: datetime | None
     sweep_at: datetime | None
+    raw: tuple[ArtifactRef, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +247,7 @@ class Collected:
 
     Attributes:
         reused_count: How many of ``ok_count`` were answered by an earlier run, at no cost.
+        raw: What the provider answered, byte for byte, where that is kept.
     """
 
     outcomes: ArtifactRef
@@ -239,6 +258,7 @@ class Collected:
     usage: Usage
     quarantined: int
     reused_count: int = 0
+    raw: tuple[ArtifactRef, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +277,40 @@ class RunCounts:
     def accounted(self) -> int:
         """Items that are somewhere; equals ``total`` as long as no row is lost."""
         return self.ok + self.failed + self.retrying + self.in_flight + self.ready
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDayCosts:
+    """What was collected of one run on one day.
+
+    Attributes:
+        day: Of collection, in UTC.
+        provider_config: The run's, as it is stored; its price may be stated in it.
+        assets: Dagster's asset keys that the run stands for; none without Dagster.
+        batches: Provider batches; reused answers are in none.
+        items: Items that got a final outcome.
+        usage: Tokens, and the part of their cost that is known.
+        unpriced_batches: Batches whose cost is unknown.
+        unpriced_tokens: Tokens in them, of input and output.
+    """
+
+    run_id: str
+    day: date
+    provider_config: JsonObject
+    assets: tuple[str, ...]
+    batches: int
+    items: int
+    usage: Usage
+    unpriced_batches: int
+    unpriced_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class InFlight:
+    """What providers are at work on, over many runs."""
+
+    batches: int
+    items: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,23 +9,26 @@ writes its journal event in the same transaction. Any number of processes may ca
 Nothing here calls a provider or moves a file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import (
     ArtifactRef,
     ChunkRecord,
     Collected,
     Event,
     Identity,
+    InFlight,
     Lease,
     Member,
     NewChunk,
     NewRun,
     NewSubmission,
     RunCounts,
+    RunDayCosts,
     RunRecord,
     ScopeLimits,
     SubmissionRecord,
@@ -54,6 +57,24 @@ class ScopeFull:
     reason: str
     retry_at: datetime | None = None
     never_fits: bool = False
+
+
+BUDGET_PAUSE = "budget: "
+"""How the reason begins for which a run is paused at the end of its budget. Stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverBudget:
+    """Why ``intend`` took no room: a budget would be exceeded.
+
+    Attributes:
+        reason: One sentence for people, with the budget and what would be spent.
+        may_clear: Only what the run itself has in flight stands in the way: it is reserved at its
+            upper estimate, and may leave room once its true cost is known.
+    """
+
+    reason: str
+    may_clear: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +135,42 @@ class OpenWork:
     is_blocked: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreHealth:
+    """What a store says of itself.
+
+    Attributes:
+        location: Where it is; holds no password.
+        schema: The version of its tables.
+        newest: The version that this library wants.
+    """
+
+    location: str
+    schema: str | None
+    newest: str
+
+
 class Store(Protocol):
     """A control plane."""
 
     def close(self) -> None:
         """Give back connections. Idempotent."""
+        ...
+
+    def check(self) -> StoreHealth:
+        """Make sure that it can be read and written.
+
+        Raises:
+            StoreError: It cannot.
+        """
+        ...
+
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        """Call ``listener`` with each event that this object writes, in order, after its commit.
+
+        It is called in the writing thread. A process that dies right after a commit tells nobody:
+        the journal is complete, what listeners hear need not be.
+        """
         ...
 
     # -- runs ---------------------------------------------------------------------------------
@@ -171,12 +223,73 @@ class Store(Protocol):
         """
         ...
 
+    def set_budget(self, run_id: str, budget: BudgetPolicy) -> RunRecord:
+        """Replace the run's budget; needs no lease. A run that is paused for its budget goes on.
+
+        Returns the run as it is afterwards.
+        """
+        ...
+
+    def open_retry(self, run: NewRun) -> RunRecord:
+        """Open a run that asks failed items of the finished run ``run.retry_of`` again.
+
+        One of this id that was opened for the same is returned unchanged.
+
+        Raises:
+            RunNotFinishedError: That run is not finished.
+            RunError: Another retry of it is still taking its items, or the id is another run's.
+        """
+        ...
+
+    def retries_of(self, run_id: str) -> list[RunRecord]:
+        """Return the runs that ask failed items of this one again, oldest first."""
+        ...
+
+    def note_export(self, run_id: str, *, files: int, size_bytes: int) -> RunRecord:
+        """Record that the raw answers of a finished run were exported, all of them.
+
+        Raises:
+            RunNotFinishedError: It is not finished.
+        """
+        ...
+
+    def begin_prune(self, run_id: str, kinds: Iterable[str], *, is_dry: bool = False) -> RunRecord:
+        """Record that files of these kinds are removed, before they are. Idempotent.
+
+        With ``is_dry`` it is only found out whether they may be.
+
+        Raises:
+            RunNotFinishedError: The run is not finished.
+            PruneRefusedError: Raw answers were never exported, results are not delivered, or
+                another run still reads its files.
+        """
+        ...
+
+    def finish_prune(self, run_id: str, kinds: Iterable[str]) -> RunRecord:
+        """Record that files of these kinds are gone. Idempotent."""
+        ...
+
     def counts(self, run_id: str) -> RunCounts:
         """Return where the run's items are, from chunks and submissions."""
         ...
 
     def usage(self, run_id: str) -> Usage:
         """Return tokens and cost over the run's collected submissions."""
+        ...
+
+    def costs(
+        self, *, namespace: str | None = None, since: datetime | None = None
+    ) -> list[RunDayCosts]:
+        """Return what was collected, by run and day (UTC), in order of the runs' creation.
+
+        Args:
+            namespace: Only of its runs; None for all.
+            since: Only what was collected at this instant or later.
+        """
+        ...
+
+    def in_flight(self, namespace: str | None = None) -> InFlight:
+        """Return what providers are at work on, in one namespace or in all of them."""
         ...
 
     def open_work(self, run_id: str) -> OpenWork:
@@ -289,14 +402,25 @@ class Store(Protocol):
     # -- submissions --------------------------------------------------------------------------
 
     def intend(
-        self, lease: Lease, submission: NewSubmission, limits: ScopeLimits
-    ) -> SubmissionRecord | ScopeFull:
+        self,
+        lease: Lease,
+        submission: NewSubmission,
+        limits: ScopeLimits,
+        *,
+        is_paid: bool = False,
+    ) -> SubmissionRecord | ScopeFull | OverBudget:
         """Reserve room in the scope and record the intent, or say why there is no room.
 
         Holds the scope's lock, so that all processes on this store share the limits. The chunk
         moves from ``ready`` to ``submitted``. Limits are the smaller of ``limits`` and of what
         the scope remembers; the reservations of ``intended`` and ``active`` count against them. In
         a limited scope a run that has something in flight gives way to one that has nothing.
+
+        The run's budgets hold in the same transaction: what its collected submissions have cost,
+        the reservations of its live ones and this one have to fit into the run's budget, and the
+        same over all submissions of the scope that were intended since midnight UTC into the
+        day's. Before anything of the run was sent, all its ready chunks have to. With ``is_paid``,
+        for a batch that exists at the provider already, budgets do not matter.
         """
         ...
 
@@ -484,6 +608,13 @@ class Store(Protocol):
         """Return the open members that hold these identities."""
         ...
 
+    def latest_runs(self, identities: Sequence[Identity], *, but: str) -> list[str]:
+        """Return the newest run that stood for each identity, open or not, each run once.
+
+        ``but`` is a run that does not count.
+        """
+        ...
+
     def release_members(self, run_id: str) -> None:
         """Close the run's members: their identities are free. Idempotent; needs no lease."""
         ...
@@ -527,7 +658,12 @@ class Store(Protocol):
     # -- journal ------------------------------------------------------------------------------
 
     def list_events(
-        self, run_id: str, *, after_sequence: int = 0, limit: int = 1000
+        self,
+        run_id: str,
+        *,
+        after_sequence: int = 0,
+        limit: int = 1000,
+        kinds: Iterable[str] | None = None,
     ) -> list[Event]:
-        """Return the run's journal from ``after_sequence`` (excluded) on."""
+        """Return the run's journal from ``after_sequence`` (excluded) on, of all or some kinds."""
         ...

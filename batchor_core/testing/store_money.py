@@ -122,6 +122,15 @@ class BudgetContract:
         for seq in (1, 2):
             assert "nobody knows" in _over(driver, seq).reason
 
+    def test_run_of_partly_unknown_cost_is_not_begun(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """A run would be begun whose cost nobody can hold against its budget."""
+        driver = _driver(store, clock, run_usd=9.0)
+        driver.seal(cost_usd=0.1)
+        driver.seal(cost_usd=None)
+        assert "nobody knows what the run will cost" in _over(driver, 0).reason
+
     def test_cost_that_is_unknown_afterwards_counts_as_reserved(
         self, store: Store, clock: ManualClock
     ) -> None:

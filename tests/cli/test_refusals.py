@@ -54,7 +54,7 @@ def test_what_cannot_work_is_refused_before_anything_is_recorded(
         (["--timeout", "3"], "Give --wait with --timeout"),
         (["--provider", "acme"], "'acme' is not one of 'openai', 'anthropic', 'gemini'"),
         (["--max-attempts", "0"], "'--max-attempts'"),
-        (["--dry-run"], "No such option '--dry-run'"),
+        (["--dry"], "No such option '--dry'"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(shell: Shell, options: list[str], says: str) -> None:

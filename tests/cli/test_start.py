@@ -245,3 +245,17 @@ def test_on_change_supersedes(shell: Shell) -> None:
     done = shell.json(*shell.start("--run-id", "r", "--on-change", "supersede", "--wait"))
     assert (done["run_id"], done["status"]) == ("r.2", "succeeded")
     assert done["counts"]["total"] == 1
+
+
+def test_earlier_answers_are_reused_when_asked(shell: Shell) -> None:
+    """A job that is run again would be paid for again, or never be asked anew."""
+    shell.ok(*shell.start("--run-id", "one", "--wait"))
+    again = shell.json(*shell.start("--run-id", "two", "--wait", "--reuse"))
+    assert again["counts"]["reused"] == 3
+    assert again["cost_usd"] == 0.0
+    anew = shell.json(*shell.start("--run-id", "three", "--wait", "--no-reuse"))
+    assert anew["counts"]["reused"] == 0
+    shell.write("in.csv", "id,text\na,Same\nb,Same\nc,Same\n")
+    once = shell.json(*shell.start("--run-id", "four", "--wait", "--deduplicate"))
+    assert once["counts"]["reused"] == 2
+    assert shell.sim.ledger().executed() == 7

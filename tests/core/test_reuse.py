@@ -68,6 +68,15 @@ def test_nothing_is_taken_from_other_runs_unasked(world: World) -> None:
     assert reused(run) == []
 
 
+def test_what_is_reused_costs_nothing_at_an_unknown_price(world: World) -> None:
+    """Nothing would be known about the cost of a run that has cost nothing."""
+    config = {"model": "nobodys-model"}
+    assert world.run(3, run_id="first", config=config).summary().cost_usd is None
+    run = world.run(3, run_id="second", config=config, reuse=NAMESPACE)
+    assert run.summary().cost_usd == 0.0
+    assert run.results_frame().collect()["batch_cost_usd"].to_list() == [0.0] * 3
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -211,3 +220,66 @@ def test_a_crash_in_between_changes_nothing(world: World, probe: str) -> None:
     assert run.counts().reused == 8
     assert world.sim.ledger().executed() == 10
     check_conserved(run, 9)
+
+
+class TestWithinARun:
+    """Rows that ask the very same, in one run."""
+
+    ONCE = ReusePolicy(source="off", within_run=True)
+
+    def rows(self, count: int, distinct: int) -> list[BatchItem]:
+        return [
+            BatchItem(item_id=f"item-{n}", payload=f"Prompt number {n % distinct};")
+            for n in range(count)
+        ]
+
+    @pytest.mark.parametrize("chunk", [100, 7, 1])
+    def test_the_same_question_is_asked_once(self, world: World, chunk: int) -> None:
+        """Nine of ten requests would be paid for nothing."""
+        run = world.run(
+            self.rows(30, 3), reuse=self.ONCE, chunk_policy=ChunkPolicy(max_requests=chunk)
+        )
+        assert run.status == "succeeded"
+        assert world.sim.ledger().executed() == 3
+        assert run.counts().reused == 27
+        answers = texts(run)
+        assert answers == answers[:3] * 10
+        assert len(set(answers)) == 3
+        check_conserved(run, 30)
+
+    def test_every_row_is_asked_unless_wanted(self, world: World) -> None:
+        """Who samples a model's answers would always get the same one."""
+        run = world.run(self.rows(6, 2))
+        assert world.sim.ledger().executed() == 6
+        check_conserved(run, 6)
+
+    def test_a_question_that_failed_fails_all_who_asked(self, world: World) -> None:
+        """Rows would wait for ever, or what is known to fail be paid for again."""
+        world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": "number 1;"}})
+        run = world.run(self.rows(6, 3), reuse=self.ONCE)
+        assert world.sim.ledger().executed() == 2
+        found = statuses(run)
+        assert found["item-4"] == "duplicate_failed"
+        assert found["item-1"] not in {"ok", "duplicate_failed"}
+        assert [n for n in range(6) if found[f"item-{n}"] == "ok"] == [0, 2, 3, 5]
+        check_conserved(run, 6)
+
+    def test_a_retry_answers_those_who_wait(self, world: World) -> None:
+        """Rows would be given up while their answer is on its way."""
+        world.sim.faults(
+            {"kind": "line_error", "status": 500, "rounds": 1, "match": {"prompt": "number 1;"}}
+        )
+        run = world.run(self.rows(9, 3), reuse=self.ONCE)
+        assert run.status == "succeeded"
+        assert world.sim.ledger().executed() == 4 - 1  # the failed one was not executed
+        check_conserved(run, 9)
+
+    def test_a_cancelled_run_ends(self, world: World) -> None:
+        """Rows that wait for others would keep the run open."""
+        run = world.open(self.rows(6, 2), reuse=self.ONCE)
+        run.advance()
+        run.advance()
+        run.cancel("no")
+        run.wait()
+        assert run.status == "cancelled"
+        check_conserved(run, 6)

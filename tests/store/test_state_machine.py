@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from batchor_core.errors import LeaseLostError, StaleTransitionError
+from batchor_core.model.journal import summary_from_events
 from batchor_core.model.records import RunCounts, ScopeLimits
 from batchor_core.model.states import ChunkState, RunState, SubmissionState
 from batchor_core.store.protocol import ScopeFull
@@ -24,35 +25,6 @@ from batchor_core.testing.records import (
 
 CAP = 20
 SPLITS = st.integers(1, 7)
-
-
-def counts_from_journal(events):
-    """Rebuild a run's counts from its journal alone."""
-    counts = Counter()
-    for event in events:
-        items = event.data.get("item_count", 0)
-        match event.kind:
-            case "chunk.sealed":
-                counts["ready"] += items
-                if event.data["round"] == 0 and event.data["parent_seq"] is None:
-                    counts["total"] += items
-            case "chunk.split":
-                counts["ready"] -= items
-            case "chunk.abandoned":
-                counts.update(ready=-items, failed=items)
-            case "submission.intended":
-                counts.update(ready=-items, in_flight=items)
-            case "submission.voided":
-                counts.update(ready=items, in_flight=-items)
-            case "submission.collected":
-                ok, failed, retry = (event.data[f"{n}_count"] for n in ("ok", "failed", "retry"))
-                counts.update(ok=ok, failed=failed, retrying=retry)
-                counts["in_flight"] -= ok + failed + retry
-            case "answers.reused":
-                counts.update(ready=-items, ok=items, reused=items)
-            case "retries.packed":
-                counts["retrying"] -= items
-    return RunCounts(**counts)
 
 
 class RunMachine(RuleBasedStateMachine):
@@ -256,8 +228,13 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def journal_tells_the_same(self):
         """A summary rebuilt from the journal would differ from the store."""
-        events = self.store.list_events("run_a", limit=100_000)
-        assert counts_from_journal(events) == self.expected()
+        summary = self.summary()
+        assert summary.counts == self.expected()
+        assert summary.usage == self.store.usage("run_a")
+        assert summary.status is RunState.INGESTING
+
+    def summary(self):
+        return summary_from_events(self.store.list_events("run_a", limit=100_000))
 
     def expected(self):
         items = Counter()

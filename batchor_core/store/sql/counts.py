@@ -5,7 +5,7 @@ from dataclasses import replace
 from sqlalchemy import ColumnElement, case, func, select
 
 from batchor_core.errors import RunNotFoundError
-from batchor_core.model.records import RunCounts, Usage
+from batchor_core.model.records import InFlight, RunCounts, Usage
 from batchor_core.model.states import ChunkState, RunState, SubmissionState
 from batchor_core.store.sql.tables import chunks, runs, submissions
 from batchor_core.store.sql.transaction import Aggregate, Transaction
@@ -27,6 +27,18 @@ class Counts(Aggregate):
         """See ``Store.usage``."""
         with self._read() as tx:
             return sum_usage(tx, run_id)
+
+    def in_flight(self, namespace: str | None = None) -> InFlight:
+        """See ``Store.in_flight``."""
+        statement = select(
+            func.count().label("batches"), _sum(chunks.c.item_count).label("items")
+        ).where(chunks.c.state == ChunkState.SUBMITTED)
+        if namespace is not None:
+            joined = statement.join(runs, runs.c.run_id == chunks.c.run_id)
+            statement = joined.where(runs.c.namespace == namespace)
+        with self._read() as tx:
+            sums = tx.execute(statement).mappings().one()
+        return InFlight(batches=sums["batches"], items=int(sums["items"]))
 
 
 def count_items(tx: Transaction, run_id: str, state: RunState, total: int) -> RunCounts:

@@ -7,7 +7,7 @@ from sqlalchemy import RowMapping, select, update
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.tables import members
+from batchor_core.store.sql.tables import members, runs
 from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
 
 _IDENTITIES_PER_QUERY = 500
@@ -26,6 +26,27 @@ class Members(Aggregate):
         """See ``Store.open_members``; in the order of the identities."""
         with self._read() as tx:
             return find_open_members(tx, identities)
+
+    def latest_runs(self, identities: Sequence[Identity], *, but: str) -> list[str]:
+        """See ``Store.latest_runs``."""
+        found: dict[Identity, str] = {}
+        with self._read() as tx:
+            for namespace, asset, partitions in _batches(identities):
+                statement = (
+                    select(members.c.partition, members.c.run_id)
+                    .join(runs, runs.c.run_id == members.c.run_id)
+                    .where(
+                        members.c.namespace == namespace,
+                        members.c.asset == asset,
+                        members.c.partition.in_(partitions),
+                        members.c.run_id != but,
+                    )
+                    .order_by(runs.c.created_at, runs.c.run_id)
+                )
+                for row in tx.execute(statement):
+                    identity = Identity(namespace=namespace, asset=asset, partition=row.partition)
+                    found[identity] = row.run_id
+        return list(dict.fromkeys(found[i] for i in identities if i in found))
 
     def release_members(self, run_id: str) -> None:
         """See ``Store.release_members``."""

@@ -30,7 +30,7 @@ class Runs(Aggregate):
     def create_run(self, run: NewRun) -> RunRecord:
         """See ``Store.create_run``."""
         with self._write() as tx:
-            _insert_run(tx, run)
+            insert_run(tx, run)
             return load_run(tx, run.run_id)
 
     def get_run(self, run_id: str) -> RunRecord:
@@ -62,7 +62,7 @@ class Runs(Aggregate):
     def supersede_run(self, run_id: str, successor: NewRun) -> RunRecord:
         """See ``Store.supersede_run``."""
         with self._write() as tx:
-            if _insert_run(tx, successor):
+            if insert_run(tx, successor):
                 supersede_run(tx, run_id, successor.run_id)
             return load_run(tx, successor.run_id)
 
@@ -123,6 +123,8 @@ class Runs(Aggregate):
     ) -> RunRecord:
         """See ``Store.close_run``; members that nobody waits for are closed with it."""
         with self._fenced(lease) as tx:
+            before = load_run(tx, lease.run_id)
+            open_ = count_items(tx, lease.run_id, before.state, before.total_items)
             change_state(
                 tx,
                 runs,
@@ -140,6 +142,7 @@ class Runs(Aggregate):
                 "run.closed",
                 state=state,
                 error_code=error_code,
+                unanswered=open_.retrying + open_.in_flight + open_.ready,
                 counts=asdict(count_items(tx, run.run_id, run.state, run.total_items)),
                 usage=asdict(sum_usage(tx, run.run_id)),
             )
@@ -147,7 +150,7 @@ class Runs(Aggregate):
             return run
 
 
-def _insert_run(tx: Transaction, run: NewRun) -> bool:
+def insert_run(tx: Transaction, run: NewRun) -> bool:
     """Insert a run in ``ingesting`` with its lease, unless there is one of this id."""
     values = {
         **{column.name: getattr(run, column.name) for column in record_columns(runs, NewRun)},
@@ -155,6 +158,7 @@ def _insert_run(tx: Transaction, run: NewRun) -> bool:
         "control": RunControlState.RUN,
         "total_items": 0,
         "reuse_done": False,
+        "pruned": {},
         "created_at": tx.now,
         "updated_at": tx.now,
     }

@@ -5,26 +5,36 @@ from types import TracebackType
 from typing import Self
 
 from batchor_core.clock import Clock, SystemClock
+from batchor_core.store.protocol import StoreHealth
+from batchor_core.store.sql.budgets import Budgets
 from batchor_core.store.sql.chunks import Chunks
 from batchor_core.store.sql.claims import Claims
+from batchor_core.store.sql.costs import Costs
 from batchor_core.store.sql.counts import Counts
 from batchor_core.store.sql.engine import Database, postgres, sqlite_file, sqlite_memory
 from batchor_core.store.sql.events import Events
 from batchor_core.store.sql.leases import Leases
 from batchor_core.store.sql.members import Members
-from batchor_core.store.sql.migrations import upgrade
+from batchor_core.store.sql.migrations import HEAD, schema_version, upgrade
 from batchor_core.store.sql.open_work import OpenWorkQueries
 from batchor_core.store.sql.polls import Polls
+from batchor_core.store.sql.retention import Retention
+from batchor_core.store.sql.retries import Retries
 from batchor_core.store.sql.runs import Runs
 from batchor_core.store.sql.scopes import Scopes
 from batchor_core.store.sql.submissions import Submissions
 from batchor_core.store.sql.sweeps import Sweeps
+from batchor_core.store.sql.transaction import Listener
 from batchor_core.store.sql.waiters import Waiters
 
 
 class SqlStore(
     Runs,
+    Retries,
+    Retention,
     Counts,
+    Costs,
+    Budgets,
     OpenWorkQueries,
     Leases,
     Chunks,
@@ -56,6 +66,16 @@ class SqlStore(
         except BaseException:
             database.close()
             raise
+
+    def check(self) -> StoreHealth:
+        """See ``Store.check``."""
+        with self._write() as tx:
+            version = schema_version(tx.connection)
+        return StoreHealth(location=self._database.location, schema=version, newest=HEAD)
+
+    def subscribe(self, listener: Listener) -> None:
+        """See ``Store.subscribe``."""
+        self._listeners.append(listener)
 
     def close(self) -> None:
         """See ``Store.close``."""

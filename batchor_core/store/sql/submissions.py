@@ -20,8 +20,9 @@ from batchor_core.model.records import (
 )
 from batchor_core.model.states import ChunkState, SubmissionState
 from batchor_core.model.transitions import SUBMISSION_TRANSITIONS
-from batchor_core.store.protocol import ScopeFull
+from batchor_core.store.protocol import OverBudget, ScopeFull
 from batchor_core.store.sql import tables
+from batchor_core.store.sql.budgets import over_budget
 from batchor_core.store.sql.chunks import add_chunks, check_same_items, move_chunk
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.scopes import lock_scope, refusal
@@ -58,8 +59,13 @@ class Submissions(Aggregate):
     """The submissions' part of the store; polling is in ``polls``."""
 
     def intend(
-        self, lease: Lease, submission: NewSubmission, limits: ScopeLimits
-    ) -> SubmissionRecord | ScopeFull:
+        self,
+        lease: Lease,
+        submission: NewSubmission,
+        limits: ScopeLimits,
+        *,
+        is_paid: bool = False,
+    ) -> SubmissionRecord | ScopeFull | OverBudget:
         """See ``Store.intend``."""
         if submission.run_id != lease.run_id:
             raise StoreError(
@@ -67,6 +73,9 @@ class Submissions(Aggregate):
                 f"the lease is of run {lease.run_id!r}"
             )
         with self._fenced(lease) as tx:
+            over = None if is_paid else over_budget(tx, submission)
+            if over is not None:
+                return over
             full = refusal(tx, submission, limits)
             if full is not None:
                 return full
@@ -292,6 +301,7 @@ class Submissions(Aggregate):
                 SubmissionState.COLLECTED,
                 collected_at=tx.now,
                 outcomes=collected.outcomes,
+                raw=collected.raw,
                 retry_at=collected.retry_at,
                 **counted,
             )
@@ -360,6 +370,7 @@ class Submissions(Aggregate):
                 submission_id=submission.submission_id,
                 chunk_seq=done.seq,
                 item_count=done.item_count,
+                **counted,
             )
 
     def pack_retries(

@@ -27,7 +27,15 @@ from batchor_core.model.states import (
     SubmissionState,
     WaiterState,
 )
-from batchor_core.store.sql.types import Artifact, FreeText, Instant, Json, RowNumber, State
+from batchor_core.store.sql.types import (
+    Artifact,
+    Artifacts,
+    FreeText,
+    Instant,
+    Json,
+    RowNumber,
+    State,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -67,8 +75,14 @@ runs = Table(
     Column("finished_at", Instant),
     Column("predecessor", Text),
     Column("reuse_done", Boolean, nullable=False),
+    Column("retry_of", Text),
+    Column("exported_at", Instant),
+    Column("pruned", Json, nullable=False),
+    Column("budget_usd", Double),
+    Column("budget_day_usd", Double),
     Index(None, "namespace", "state", "ordinal"),  # list_runs
     Index(None, "predecessor"),  # successor_of
+    Index(None, "retry_of"),  # retries_of
     sqlite_autoincrement=True,
 )
 
@@ -98,6 +112,7 @@ chunks = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("cost_usd", Double),
     Column("not_before", Instant),
+    Column("awaits_own", Boolean, nullable=False),
     Column("state", State(ChunkState), nullable=False),
     Column("refusals", Integer, nullable=False),
     Column("results", Artifact),
@@ -137,6 +152,7 @@ submissions = Table(
     Column("ended_at", Instant),
     Column("collected_at", Instant),
     Column("outcomes", Artifact),
+    Column("raw", Artifacts),
     Column("ok_count", BigInteger, nullable=False),
     Column("failed_count", BigInteger, nullable=False),
     Column("retry_count", BigInteger, nullable=False),
@@ -155,6 +171,7 @@ submissions = Table(
     ForeignKeyConstraint(["run_id", "chunk_seq"], ["batchor_chunks.run_id", "batchor_chunks.seq"]),
     Index(None, "run_id", "state", "ordinal"),  # list_submissions, counts, usage
     Index(None, "scope", "state"),  # the room in a scope
+    Index(None, "scope", "intended_at"),  # the day's budget of a scope
     Index(None, "account", "state", "next_poll_at"),  # due_polls
     Index(None, "sweep_at"),  # due_sweeps
     Index(  # the last line of defence against paying twice: one live submission per chunk
@@ -198,6 +215,7 @@ members = Table(
         sqlite_where=text("is_open = 1"),  # as SQLAlchemy writes it, so that look-ups use it
         postgresql_where=text("is_open"),
     ),
+    Index(None, "namespace", "asset", "partition"),  # latest_runs
 )
 
 waiters = Table(

@@ -1,31 +1,38 @@
 """What every aggregate of the store is made of: transactions, the fence, guarded updates."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Column, Connection, CursorResult, Executable, Table, select, update
 
 from batchor_core.clock import Clock
 from batchor_core.errors import LeaseLostError, StaleTransitionError
-from batchor_core.model.records import Lease
+from batchor_core.model.records import Event, Lease
 from batchor_core.model.transitions import Transition, sources_of
 from batchor_core.store.sql import tables
 from batchor_core.store.sql.engine import Database
 
 S = TypeVar("S", bound=StrEnum)
 
+Listener: TypeAlias = Callable[[Event], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transaction:
-    """One open transaction and the instant at which it began."""
+    """One open transaction and the instant at which it began.
+
+    Attributes:
+        events: What it has written into the journal.
+    """
 
     connection: Connection
     database: Database
     now: datetime
+    events: list[Event] = field(default_factory=list)
 
     def execute(self, statement: Executable) -> CursorResult[Any]:
         """Run one statement."""
@@ -46,6 +53,7 @@ class Aggregate:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._listeners: list[Listener] = []
 
     @contextmanager
     def _read(self) -> Iterator[Transaction]:
@@ -55,7 +63,11 @@ class Aggregate:
     @contextmanager
     def _write(self) -> Iterator[Transaction]:
         with self._database.write() as connection:
-            yield self._begun(connection)
+            tx = self._begun(connection)
+            yield tx
+        for event in tx.events:  # only what is committed has happened
+            for listener in self._listeners:
+                listener(event)
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Transaction]:
@@ -142,4 +154,4 @@ def stale(
 
 def record_columns(table: Table, record: type) -> list[Column[Any]]:
     """Return the columns of ``table`` that are fields of the dataclass ``record``."""
-    return [table.c[field.name] for field in fields(record) if field.name in table.c]
+    return [table.c[each.name] for each in fields(record) if each.name in table.c]

@@ -73,6 +73,25 @@ class Artifact(TypeDecorator[ArtifactRef]):
         return None if value is None else ArtifactRef(**json.loads(value))
 
 
+class Artifacts(TypeDecorator[tuple[ArtifactRef, ...]]):
+    """Pointers to files of the data plane, as a JSON array of what ``Artifact`` stores."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(
+        self, value: tuple[ArtifactRef, ...] | None, dialect: Dialect
+    ) -> str | None:
+        """Return the text; None stays NULL."""
+        if value is None:
+            return None
+        return json.dumps([asdict(ref) for ref in value], separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[ArtifactRef, ...]:
+        """Return the pointers; none where there is nothing."""
+        return tuple(ArtifactRef(**each) for each in json.loads(value or "[]"))
+
+
 class State(TypeDecorator[StrEnum]):
     """A stored state, read back as a member of its enumeration."""
 

@@ -23,15 +23,16 @@ def upgrade(database: Database) -> None:
         StoreError: The database was written by a newer version of this library.
     """
     with database.read() as connection:
-        if _version(connection) == HEAD:
+        if schema_version(connection) == HEAD:
             return
     with database.migration() as connection:
-        version = _version(connection)
+        version = schema_version(connection)
         if version != HEAD:
             _migrate(connection, version, database.location)
 
 
-def _version(connection: Connection) -> str | None:
+def schema_version(connection: Connection) -> str | None:
+    """Return the revision that a database is at; None for one without our tables."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     statement = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant

@@ -45,6 +45,11 @@ def _create_runs() -> None:
         sa.Column("finished_at", sa.BigInteger()),
         sa.Column("predecessor", sa.Text()),
         sa.Column("reuse_done", sa.Boolean(), nullable=False),
+        sa.Column("retry_of", sa.Text()),
+        sa.Column("exported_at", sa.BigInteger()),
+        sa.Column("pruned", sa.Text(), nullable=False),
+        sa.Column("budget_usd", sa.Double()),
+        sa.Column("budget_day_usd", sa.Double()),
         sa.PrimaryKeyConstraint("ordinal", name=op.f("pk_batchor_runs")),
         sa.UniqueConstraint("run_id", name=op.f("uq_batchor_runs_run_id")),
         sqlite_autoincrement=True,
@@ -53,6 +58,11 @@ def _create_runs() -> None:
         op.f("ix_batchor_runs_predecessor"),
         "batchor_runs",
         ["predecessor"],
+    )
+    op.create_index(
+        op.f("ix_batchor_runs_retry_of"),
+        "batchor_runs",
+        ["retry_of"],
     )
     op.create_index(
         op.f("ix_batchor_runs_namespace_state_ordinal"),
@@ -90,6 +100,7 @@ def _create_chunks() -> None:
         sa.Column("output_tokens", sa.BigInteger(), nullable=False),
         sa.Column("cost_usd", sa.Double()),
         sa.Column("not_before", sa.BigInteger()),
+        sa.Column("awaits_own", sa.Boolean(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("refusals", sa.Integer(), nullable=False),
         sa.Column("results", sa.Text()),
@@ -153,6 +164,11 @@ def _create_members() -> None:
             ["run_id"], ["batchor_runs.run_id"], name=op.f("fk_batchor_members_run_id")
         ),
         sa.PrimaryKeyConstraint("run_id", "seq", name=op.f("pk_batchor_members")),
+    )
+    op.create_index(
+        op.f("ix_batchor_members_namespace_asset_partition"),
+        "batchor_members",
+        ["namespace", "asset", "partition"],
     )
     op.create_index(
         op.f("uq_batchor_members_open_identity"),
@@ -230,6 +246,7 @@ def _create_submissions() -> None:
         sa.Column("ended_at", sa.BigInteger()),
         sa.Column("collected_at", sa.BigInteger()),
         sa.Column("outcomes", sa.Text()),
+        sa.Column("raw", sa.Text()),
         sa.Column("ok_count", sa.BigInteger(), nullable=False),
         sa.Column("failed_count", sa.BigInteger(), nullable=False),
         sa.Column("retry_count", sa.BigInteger(), nullable=False),
@@ -271,6 +288,11 @@ def _create_submissions() -> None:
     )
     op.create_index(
         op.f("ix_batchor_submissions_scope_state"), "batchor_submissions", ["scope", "state"]
+    )
+    op.create_index(
+        op.f("ix_batchor_submissions_scope_intended_at"),
+        "batchor_submissions",
+        ["scope", "intended_at"],
     )
     op.create_index(
         op.f("uq_batchor_submissions_live_chunk"),
