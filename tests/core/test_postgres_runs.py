@@ -54,7 +54,7 @@ def test_a_whole_run_with_trouble(postgres_world: World) -> None:
 def test_a_process_dies_at_a_probe(postgres_world: World, name: str, probe: str) -> None:
     """What a dead process has left in a PostgreSQL database could not be repaired."""
     world, scenario = postgres_world, SCENARIOS[name]
-    world.sim.faults(*scenario.faults)
+    scenario.prepare(world)
     job = job_for(world.sim.openai_base_url, **scenario.options)
     with PostgresStorage(str(world.db), clock=world.clock) as database:
         store, trap = MortalStore(database), AtProbe()
