@@ -22,7 +22,7 @@ from batchor_core.ids import custom_id
 from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.model.records import ChunkRecord
 from batchor_core.planning.arrow_mapper import ModelColumns
-from batchor_core.planning.schema_compiler import InvalidAnswer
+from batchor_core.planning.schema_compiler import AnswerValidator, InvalidAnswer
 from batchor_core.providers.protocol import Answer, RawPart
 
 ROWS_AT_ONCE = 4096
@@ -204,10 +204,7 @@ class AnswerSheet:
         """Return the answer as the model's instance; None for a text run."""
         if self._plan.validator is None:
             return None
-        try:
-            return self._plan.validator.check(answer.text or "")
-        except Exception as exc:  # noqa: BLE001 - the user's own validators may raise anything
-            return InvalidAnswer(message=f"the model's validation raised {type(exc).__name__}")
+        return validated(self._plan.validator, answer.text)
 
     def _reject(self, answer: _Complete, part: RawPart, message: str) -> None:
         self._states[answer.item] = FAULTED
@@ -243,6 +240,14 @@ class AnswerSheet:
         self._file.write_faulty(self._faulty)
         self._faulty = []
         self._keep()
+
+
+def validated(validator: AnswerValidator, text: str | None) -> BaseModel | InvalidAnswer:
+    """Hold an answer against the output model, whose own validators may raise anything."""
+    try:
+        return validator.check(text or "")
+    except Exception as exc:  # noqa: BLE001
+        return InvalidAnswer(message=f"the model's validation raised {type(exc).__name__}")
 
 
 _UNREADABLE = ItemFault(

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
 from batchor_core.executor.vector_answers import VectorSheet
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
-from batchor_core.model.records import ArtifactRef, ChunkRecord, Collected, SubmissionRecord
+from batchor_core.model.records import ArtifactRef, ChunkRecord, Collected, SubmissionRecord, Usage
 from batchor_core.model.states import SubmissionState
 from batchor_core.planning.retries import backoff_s
 from batchor_core.providers.protocol import BatchPhase, RawPart
@@ -156,10 +157,16 @@ def _judge_results(
         failed_count=file.failed_count,
         retry_count=file.retry_count,
         retry_at=_retry_at(cycle, chunk) if file.retry_count else None,
-        usage=file.usage,
+        usage=_usage_of(file.usage, result),
         quarantined=totals.quarantined,
         raw=raw,
     )
+
+
+def _usage_of(usage: Usage, result: Mapping[str, Any]) -> Usage:
+    """Return what a batch has cost; of one whose results are lost nobody knows."""
+    is_lost_one = result.get("lost") or result.get("files_lost")
+    return replace(usage, cost_usd=None) if is_lost_one else usage
 
 
 def _sheet(cycle: Cycle, chunk: ChunkRecord, items: Path, path: str) -> AnswerSheet:

@@ -83,6 +83,8 @@ def _may_send(work: OpenWork) -> bool:
 
 def _holds_up(work: OpenWork) -> bool:
     """Whether a submission keeps the run from being closed."""
+    if work.is_blocked:
+        return True
     if work.run.control is RunControlState.CANCEL:
         return any(s.state is not SubmissionState.COLLECTED for s in work.submissions)
     return bool(work.submissions) or work.run.state is RunState.INGESTING

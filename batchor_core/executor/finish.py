@@ -11,6 +11,7 @@ from batchor_core.artifacts.tables import outcome_schema
 from batchor_core.errors import RowConservationError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.retry import waiting
+from batchor_core.executor.submit import is_blocked
 from batchor_core.model.records import ArtifactRef, ChunkRecord, SubmissionRecord
 from batchor_core.model.states import (
     ChunkState,
@@ -59,6 +60,8 @@ def is_settled(cycle: Cycle) -> bool:
     """Whether no submission is open and nothing is ready or waits to be packed."""
     cancelled = cycle.run.control is RunControlState.CANCEL
     if cycle.run.state is RunState.INGESTING and not cancelled:
+        return False
+    if is_blocked(cycle):  # whoever supersedes this run waits for that one through it
         return False
     run_id = cycle.run.run_id
     open_chunks = cycle.store.list_chunks(

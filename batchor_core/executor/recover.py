@@ -65,12 +65,12 @@ def _conclude(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) ->
         return _adopt(cycle, submission, sighting)
     if not _is_settled(cycle, submission, sighting):
         return False
-    suspects = _suspects(cycle, sighting)
-    if len(suspects) > 1:
+    suspects, is_contested = _suspects(cycle, sighting)
+    if len(suspects) > 1 or is_contested:
         logger.info(
-            "run %s: %d batches may be the one of %s: waiting for their results",
+            "run %s: several batches, or one that another run has taken on suspicion, may be the "
+            "one of %s: waiting for their results",
             cycle.run.run_id,
-            len(suspects),
             submission.submission_id,
         )
         return _cannot_be_settled(cycle, submission)
@@ -91,11 +91,9 @@ def _cannot_be_settled(cycle: Cycle, submission: SubmissionRecord) -> bool:
         _give_up(cycle, submission, "could not be looked for; sent again, as on_unresolved says")
         return True
     if choice == "fail":
-        _give_up(cycle, submission, "could not be looked for; failed, as on_unresolved says")
         message = "nobody can tell whether its batch was created, and on_unresolved is 'fail'"
-        cycle.store.abandon_chunks(
-            cycle.lease, [submission.chunk_seq], ItemErrorCode.UNRESOLVED, message
-        )
+        reason = "could not be looked for; failed, as on_unresolved says"
+        _give_up(cycle, submission, reason, abandon=(ItemErrorCode.UNRESOLVED, message))
         return True
     return False
 
@@ -117,11 +115,15 @@ def _adopt(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) -> bo
     return True
 
 
-def _suspects(cycle: Cycle, sighting: Sighting) -> list[ProviderBatch]:
-    """Return the batches that may be the one looked for, and are no other submission's."""
+def _suspects(cycle: Cycle, sighting: Sighting) -> tuple[list[ProviderBatch], bool]:
+    """Return the batches that may be the one looked for, and whether there are contested ones.
+
+    What another submission owns is not it, unless that one has it on suspicion as well.
+    """
     ids = [batch.batch_id for batch in sighting.candidates]
-    known = cycle.store.known_batches(cycle.run.account, ids) if ids else set()
-    return [batch for batch in sighting.candidates if batch.batch_id not in known]
+    known = cycle.store.known_batches(cycle.run.account, ids) if ids else {}
+    free = [batch for batch in sighting.candidates if batch.batch_id not in known]
+    return free, any(known.values())
 
 
 def _activate(
@@ -145,7 +147,12 @@ def _age(batch: ProviderBatch) -> tuple[float, str]:
     return created, batch.batch_id
 
 
-def _give_up(cycle: Cycle, submission: SubmissionRecord, reason: str) -> None:
+def _give_up(
+    cycle: Cycle,
+    submission: SubmissionRecord,
+    reason: str,
+    abandon: tuple[str, str] | None = None,
+) -> None:
     """Void a submission; unless no create can have happened, its twin is looked for later."""
     may_come = submission.create_allowed_until is not None
     cycle.store.void(
@@ -154,6 +161,7 @@ def _give_up(cycle: Cycle, submission: SubmissionRecord, reason: str) -> None:
         reason=reason,
         not_before=None,
         sweep_at=first_sweep(cycle.clock.now()) if may_come else None,
+        abandon=abandon,
     )
     cycle.probe("recover.voided")
     remove_remote_files(cycle, upload_ref=submission.upload_ref)

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from batchor_core.artifacts.tables import ITEMS_SCHEMA, OUTPUT
-from batchor_core.errors import ArtifactError, RunNotFoundError
+from batchor_core.errors import ArtifactError, ArtifactUnavailableError, RunNotFoundError
+from batchor_core.executor.answers import validated
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
@@ -36,6 +37,8 @@ from batchor_core.providers.protocol import Answer
 logger = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 4096
+_SCOPES = 20
+"""So many models may share a namespace before fewer runs than allowed are looked through."""
 _ANSWER_COLUMNS = ("text", "finish_reason", "model", "request_id")
 
 
@@ -101,12 +104,14 @@ def _hold_duplicates(cycle: Cycle) -> bool:
     seen = pl.Series([], dtype=pl.Binary)
     did = False
     for chunk in _ready(cycle):
+        if chunk.awaits_own:  # by an earlier cycle: what it asks is sent by another chunk
+            continue
         with cycle.artifacts.local(chunk.items) as path:
             items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
         keys = pl.Series(items["request_key"].cast(pa.binary()).combine_chunks())
         is_new = keys.is_first_distinct() & ~keys.is_in(seen.implode())
         seen = pl.concat([seen, keys.filter(is_new)])
-        if chunk.awaits_own or is_new.all():
+        if is_new.all():
             continue
         _hold(cycle, chunk, items, is_new.to_arrow())
         cycle.keeper.keep()
@@ -130,11 +135,25 @@ def _earlier_runs(cycle: Cycle) -> list[str]:
     run, policy = cycle.run, cycle.plan.job.reuse
     if policy.source == "off":
         return []
-    found = [*([run.predecessor] if run.predecessor else []), *policy.run_ids]
+    found = [*_predecessors(cycle), *policy.run_ids]
     if policy.source == "namespace":
-        known = cycle.store.list_runs(namespace=run.namespace, limit=policy.max_runs)
-        found += [each.run_id for each in known if each.scope == run.scope]
+        known = cycle.store.list_runs(namespace=run.namespace, limit=policy.max_runs * _SCOPES)
+        alike = [each.run_id for each in known if each.scope == run.scope]
+        found += alike[: policy.max_runs]
     return [run_id for run_id in dict.fromkeys(found) if run_id != run.run_id]
+
+
+def _predecessors(cycle: Cycle) -> list[str]:
+    """Return the run that this one supersedes, the one that was superseded by that, and so on."""
+    found: list[str] = []
+    run_id = cycle.run.predecessor
+    while run_id is not None and run_id not in found:
+        found.append(run_id)
+        try:
+            run_id = cycle.store.get_run(run_id).predecessor
+        except RunNotFoundError:
+            break
+    return found
 
 
 def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str]) -> bool:
@@ -179,10 +198,16 @@ def _answers_to(cycle: Cycle, keys: pa.Array, earlier: Sequence[str]) -> pa.Tabl
     """Return earlier answers by request key, the newest first; None if there are none."""
     found: list[pa.Table] = []
     for run_id in earlier:
+        if not len(keys):
+            break
         try:
-            found += _answers_of(cycle, keys, run_id)
+            tables = list(_answers_of(cycle, keys, run_id))
         except RunNotFoundError:
             logger.warning("run %s: no run %r to reuse answers of", cycle.run.run_id, run_id)
+            continue
+        for table in tables:  # what is answered is not looked for in older runs
+            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=table["key"])))
+        found += tables
     if not found:
         return None
     table = pa.concat_tables(found)
@@ -205,9 +230,12 @@ def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str) -> Iterator[pa.Table]
             if items.num_rows:
                 with cycle.artifacts.local(submission.outcomes) as path:
                     yield _valid_answers(cycle, path, items)
-                cycle.keeper.keep()
         except ArtifactError as exc:
+            # An outage is no loss, and files of the run itself are needed for more than this.
+            if isinstance(exc, ArtifactUnavailableError) or run_id == cycle.run.run_id:
+                raise
             logger.warning("run %s: answers of %r are gone: %s", cycle.run.run_id, run_id, exc)
+        cycle.keeper.keep()
 
 
 def _valid_answers(cycle: Cycle, path: object, items: pa.Table) -> pa.Table:
@@ -263,7 +291,7 @@ def _checked(
     valid: list[OkRow] = []
     outputs: list[BaseModel] = []
     for row in rows:
-        checked = plan.validator.check(row.answer.text or "")
+        checked = validated(plan.validator, row.answer.text)
         if not isinstance(checked, InvalidAnswer):
             valid.append(row)
             outputs.append(checked)

@@ -45,7 +45,7 @@ def submit(cycle: Cycle) -> bool:
     Returns:
         Whether anything was sent or changed.
     """
-    if _is_blocked(cycle) or _must_not_create(cycle):
+    if is_blocked(cycle) or _must_not_create(cycle):
         return False
     did = reuse(cycle)
     now = cycle.clock.now()
@@ -74,7 +74,7 @@ def submit(cycle: Cycle) -> bool:
     return did
 
 
-def _is_blocked(cycle: Cycle) -> bool:
+def is_blocked(cycle: Cycle) -> bool:
     """Whether the run that this one supersedes still works: what it returns is paid once."""
     predecessor = cycle.run.predecessor
     return predecessor is not None and not cycle.store.get_run(predecessor).state.is_terminal

@@ -445,8 +445,11 @@ class Store(Protocol):
         """Return whether a create of the account that ended after ``since`` is in doubt."""
         ...
 
-    def known_batches(self, account: str, batch_ids: Iterable[str]) -> set[str]:
-        """Return those of these provider batches of the account that a submission owns."""
+    def known_batches(self, account: str, batch_ids: Iterable[str]) -> dict[str, bool]:
+        """Return those of these provider batches of the account that a submission owns.
+
+        The value says whether it owns it provisionally.
+        """
         ...
 
     def disprove(self, lease: Lease, submission_id: str, *, reason: str) -> SubmissionRecord:
@@ -487,11 +490,14 @@ class Store(Protocol):
         reason: str,
         not_before: datetime | None,
         sweep_at: datetime | None = None,
+        abandon: tuple[str, str] | None = None,
     ) -> ChunkRecord:
         """Give a submission up: to ``void``, its chunk back to ``ready``, not before the instant.
 
         Allowed from ``intended`` and ``ended``. ``sweep_at`` is when a late twin is looked for
-        first; None where certainly none can come. Returns the chunk, its ``refusals`` counted up.
+        first; None where certainly none can come. With ``abandon`` (code, message) the chunk is
+        given up as well, in the same transaction. Returns the chunk as it was before that, its
+        ``refusals`` counted up.
         """
         ...
 

@@ -175,14 +175,14 @@ class SubmissionContract:
         )
         assert active.is_provisional
         account = submission.account
-        assert store.known_batches(account, ["batch_x", "batch_y"]) == {"batch_x"}
-        assert store.known_batches("other", ["batch_x"]) == set()
+        assert store.known_batches(account, ["batch_x", "batch_y"]) == {"batch_x": True}
+        assert store.known_batches("other", ["batch_x"]) == {}
         with pytest.raises(StaleTransitionError, match="wanted intended"):
             store.disprove(driver.lease, submission.submission_id, reason="too early")
         driver.end(submission.submission_id)
         disproved = store.disprove(driver.lease, submission.submission_id, reason="foreign")
         assert disproved == allowed
-        assert store.known_batches(account, ["batch_x"]) == set()
+        assert store.known_batches(account, ["batch_x"]) == {}
         assert store.counts("run_a") == RunCounts(total=3, in_flight=3)
         assert store.list_events("run_a")[-1].kind == "submission.disproved"
 

@@ -377,6 +377,31 @@ class TestWithoutKeys:
         check_conserved(mine, 6)
         assert slow.batches() == 2
 
+    def test_two_runs_suspect_the_same_batch(self, worlds: Worlds) -> None:
+        """The run whose batch it is would send its rows again, because another one has it."""
+        world = worlds(batch_seconds=3_000.0)
+        config = _anthropic(world.sim)
+        self.drop(world, "drop_before_commit")
+        first = world.open(6, run_id="first", provider_config=config)
+        first.advance()
+        first.advance()
+        world.clock.sleep(400)  # nobody drives it for a while
+        self.drop(world)
+        second = world.open(other_items(6), run_id="second", provider_config=config)
+        second.advance()
+        second.advance()
+        again = world.new_runner().open(world.job(6, provider_config=config), run_id="first")
+        again.advance()
+        (held,) = world.runner.store.list_submissions("first")
+        assert held.is_provisional
+        second.wait()
+        first.wait()
+        assert first.status == second.status == "succeeded"
+        assert world.batches() == 2
+        check_conserved(first, 6)
+        check_conserved(second, 6)
+        check_paid_once(world)
+
     def test_cancelling_leaves_a_suspect_alone(self, slow: World, slow_strangers: World) -> None:
         """Another program's batch would be cancelled, and its rows be lost."""
         config = _anthropic(slow.sim)

@@ -371,3 +371,13 @@ def test_a_budget_is_no_part_of_what_a_run_is() -> None:
     assert declaration_of(plain, host="h", schema=None) == declaration_of(
         bounded, host="h", schema=None
     )
+
+
+def test_lost_answers_are_no_free_ones(world: World) -> None:
+    """Rows that are sent again because their answers are lost would run through the budget."""
+    world.sim.faults(kind="results_gone")
+    run = world.open(6, config=BOUND, budget_usd=cents(0.6), on_lost="resend")
+    with pytest.raises(RunPausedError, match="budget"):
+        run.wait()
+    assert world.batches() == 1
+    assert run.summary().cost_usd is None

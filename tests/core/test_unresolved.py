@@ -128,3 +128,32 @@ def test_unexecuted_requests_cost_no_attempt(world: World, status: str) -> None:
     assert run.status is RunState.SUCCEEDED
     assert [r.attempt_count for r in run.results()] == [1] * 5
     check_paid_once(world)
+
+
+def test_fail_holds_even_if_the_process_dies(world: World) -> None:
+    """A chunk that was to fail, so that nothing is paid twice, would be sent again."""
+
+    class Crash(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == "recover.voided":
+            raise Crash
+
+    _drop_and_blind(world)
+    mortal = world.new_runner(probe=die)
+    run = mortal.open(world.job(3, on_unresolved="fail"), run_id="run-1")
+
+    def drive() -> None:
+        for _ in range(20):
+            run.advance()
+            world.clock.sleep(60)
+
+    with pytest.raises(Crash):
+        drive()
+    world.clock.sleep(200)
+    run = world.open(3, on_unresolved="fail")
+    drive()
+    assert world.batches() == 1
+    assert set(statuses(run).values()) == {"unresolved_submission"}
+    check_conserved(run, 3)

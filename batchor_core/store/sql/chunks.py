@@ -82,30 +82,8 @@ class Chunks(Aggregate):
 
     def abandon_chunks(self, lease: Lease, seqs: Iterable[int], code: str, message: str) -> None:
         """See ``Store.abandon_chunks``; all of them or none."""
-        wanted = sorted(set(seqs))
         with self._fenced(lease) as tx:
-            named = (chunks.c.run_id == lease.run_id, chunks.c.seq.in_(wanted))
-            sources = sources_of(CHUNK_TRANSITIONS, ChunkState.ABANDONED)
-            found = tx.execute(
-                select(chunks.c.seq, chunks.c.item_count).where(*named, chunks.c.state.in_(sources))
-            ).all()
-            missing = set(wanted) - {row.seq for row in found}
-            if missing:
-                raise _not_abandonable(tx, lease.run_id, min(missing))
-            tx.execute(
-                update(chunks)
-                .where(*named)
-                .values(state=ChunkState.ABANDONED, error_code=code, error_message=message)
-            )
-            if wanted:
-                append_event(
-                    tx,
-                    lease.run_id,
-                    "chunk.abandoned",
-                    chunk_seqs=wanted,
-                    item_count=sum(row.item_count for row in found),
-                    error_code=code,
-                )
+            abandon_in(tx, lease.run_id, seqs, code, message)
 
     def set_results_part(self, lease: Lease, seq: int, results: ArtifactRef) -> None:
         """See ``Store.set_results_part``."""
@@ -126,6 +104,33 @@ class Chunks(Aggregate):
                     "chunks of round 0 without parent do"
                 )
             append_event(tx, lease.run_id, "chunk.results_written", chunk_seq=seq)
+
+
+def abandon_in(tx: Transaction, run_id: str, seqs: Iterable[int], code: str, message: str) -> None:
+    """Move ready chunks to ``abandoned``; all of them or none."""
+    wanted = sorted(set(seqs))
+    named = (chunks.c.run_id == run_id, chunks.c.seq.in_(wanted))
+    sources = sources_of(CHUNK_TRANSITIONS, ChunkState.ABANDONED)
+    found = tx.execute(
+        select(chunks.c.seq, chunks.c.item_count).where(*named, chunks.c.state.in_(sources))
+    ).all()
+    missing = set(wanted) - {row.seq for row in found}
+    if missing:
+        raise _not_abandonable(tx, run_id, min(missing))
+    tx.execute(
+        update(chunks)
+        .where(*named)
+        .values(state=ChunkState.ABANDONED, error_code=code, error_message=message)
+    )
+    if wanted:
+        append_event(
+            tx,
+            run_id,
+            "chunk.abandoned",
+            chunk_seqs=wanted,
+            item_count=sum(row.item_count for row in found),
+            error_code=code,
+        )
 
 
 def load_chunk(tx: Transaction, run_id: str, seq: int) -> ChunkRecord:

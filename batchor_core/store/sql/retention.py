@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, select, update
 
 from batchor_core.errors import PruneRefusedError, RunNotFinishedError
 from batchor_core.model.records import RunRecord
@@ -100,7 +100,16 @@ def _is_awaited(tx: Transaction, run_id: str) -> bool:
 def _reader_of(tx: Transaction, run_id: str) -> str | None:
     """Return a run that takes answers or requests out of this one's files, if there is one."""
     retries = (runs.c.retry_of == run_id) & (runs.c.state == RunState.INGESTING)
-    succeeds = (runs.c.predecessor == run_id) & runs.c.state.not_in(list(TERMINAL_RUN_STATES))
-    statement = select(runs.c.run_id).where(or_(retries, succeeds)).limit(1)
-    found: str | None = tx.execute(statement).scalar_one_or_none()
-    return found
+    reader: str | None = tx.execute(select(runs.c.run_id).where(retries).limit(1)).scalar()
+    seen = {run_id}
+    pending = [run_id]
+    while pending and reader is None:  # a successor's successor reads them as well
+        statement = select(runs.c.run_id, runs.c.state).where(runs.c.predecessor.in_(pending))
+        pending = []
+        for row in tx.execute(statement):
+            if row.state not in TERMINAL_RUN_STATES:
+                reader = row.run_id
+            elif row.run_id not in seen:
+                seen.add(row.run_id)
+                pending.append(row.run_id)
+    return reader

@@ -23,7 +23,7 @@ from batchor_core.model.transitions import SUBMISSION_TRANSITIONS
 from batchor_core.store.protocol import OverBudget, ScopeFull
 from batchor_core.store.sql import tables
 from batchor_core.store.sql.budgets import over_budget
-from batchor_core.store.sql.chunks import add_chunks, check_same_items, move_chunk
+from batchor_core.store.sql.chunks import abandon_in, add_chunks, check_same_items, move_chunk
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.scopes import lock_scope, refusal
 from batchor_core.store.sql.tables import submissions
@@ -139,14 +139,15 @@ class Submissions(Aggregate):
         with self._read() as tx:
             return _create_in_doubt(tx, account, since)
 
-    def known_batches(self, account: str, batch_ids: Iterable[str]) -> set[str]:
+    def known_batches(self, account: str, batch_ids: Iterable[str]) -> dict[str, bool]:
         """See ``Store.known_batches``."""
-        statement = select(submissions.c.provider_batch_id).where(
+        columns = (submissions.c.provider_batch_id, submissions.c.is_provisional)
+        statement = select(*columns).where(
             submissions.c.account == account,
             submissions.c.provider_batch_id.in_(list(batch_ids)),
         )
         with self._read() as tx:
-            return set(tx.execute(statement).scalars())
+            return {row.provider_batch_id: row.is_provisional for row in tx.execute(statement)}
 
     def activate(
         self,
@@ -234,6 +235,7 @@ class Submissions(Aggregate):
         reason: str,
         not_before: datetime | None,
         sweep_at: datetime | None = None,
+        abandon: tuple[str, str] | None = None,
     ) -> ChunkRecord:
         """See ``Store.void``."""
         with self._fenced(lease) as tx:
@@ -264,6 +266,8 @@ class Submissions(Aggregate):
                 refusals=chunk.refusals,
                 reason=reason,
             )
+            if abandon is not None:
+                abandon_in(tx, lease.run_id, [chunk.seq], *abandon)
             return chunk
 
     def put_off_collect(
