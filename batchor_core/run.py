@@ -69,11 +69,13 @@ class Run(RunFiles):
         executor: Executor,
         attachment: Attachment | None = None,
         predecessor: "Run | None" = None,
+        keeps: object = None,
     ) -> None:
         super().__init__(record=record, plan=plan, store=store, artifacts=artifacts, clock=clock)
         self._executor = executor
         self._attachment = attachment
         self._predecessor = predecessor
+        self._keeps = keeps  # the folder of a runner in memory, which goes with its last reference
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id!r}: {self.status}>"

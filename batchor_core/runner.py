@@ -25,7 +25,7 @@ from batchor_core.executor.advance import Executor
 from batchor_core.executor.budget import change_budget, check_enforceable
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
 from batchor_core.executor.estimating import estimate_source
-from batchor_core.executor.plan import RunPlan, bind
+from batchor_core.executor.plan import RunPlan, bind, check_host
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.reconcile import Reconciled, Reconciliation
 from batchor_core.executor.sweep import sweep
@@ -291,12 +291,17 @@ class BatchRunner:
             ProviderError: A provider's list cannot be read.
             MissingCredentialsError: An account's key is not in the environment.
         """
-        accounts = {run.account: run.run_id for run in self.store.list_runs()}
-        for run_id in accounts.values():
-            stored = StoredJob.model_validate(self.store.get_run(run_id).spec)
+        accounts = {run.account: run for run in self.store.list_runs()}
+        for run in accounts.values():
+            stored = StoredJob.model_validate(run.spec)
+            try:
+                check_host(run, self._provider_of(run.run_id))
+            except ConfigurationError as exc:
+                logger.warning("not reconciled: %s", exc)
+                continue
             yield from Reconciliation(
                 store=self.store,
-                provider=self._provider_of(run_id),
+                provider=self._provider_of(run.run_id),
                 clock=self._clock,
                 owner=self._owner,
                 lease_s=stored.timing.lease_s,
@@ -405,11 +410,14 @@ class BatchRunner:
         if not due or self._clock.monotonic() >= until:
             return False
         # Not by the run's handle: without its output model it cannot be had, but be polled.
-        stored = StoredJob.model_validate(self.store.get_run(run_id).spec)
+        run = self.store.get_run(run_id)
+        stored = StoredJob.model_validate(run.spec)
         try:
+            provider = self._provider_of(run_id)
+            check_host(run, provider)
             return poll(
                 self.store,
-                self._provider_of(run_id),
+                provider,
                 self._clock,
                 due,
                 poll_s=stored.timing.poll_s,
@@ -433,6 +441,7 @@ class BatchRunner:
             executor=self._executor,
             attachment=attachment,
             predecessor=self._predecessor_of(record),
+            keeps=self._scratch,
         )
 
     def _predecessor_of(self, record: RunRecord) -> Run | None:

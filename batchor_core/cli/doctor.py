@@ -34,7 +34,7 @@ _MARKS = {Health.OK: "ok", Health.WARNING: "warning", Health.ERROR: "ERROR"}
 @click.option(
     "--provider",
     type=click.Choice(list(_USUAL_MODELS)),
-    help="Whose account to look at.  [default: those with a key in the environment, and those of "
+    help="Whose account to look at.  [default: those with a key in the environment, else those of "
     "earlier runs]",
 )
 @click.option("--model", metavar="M", help="Which model; without --provider, of OpenAI.")

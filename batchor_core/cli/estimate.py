@@ -126,6 +126,7 @@ def _lines(found: Estimate) -> Iterator[str]:
             f"real time: {usd(found.realtime_usd)}; batch mode saves {usd(found.saving_usd)} of it"
         )
     yield f"time:      {_time(found)}"
+    yield "Earlier answers and duplicates are not taken off, retries are not added."
 
 
 def _cost(found: Estimate) -> str:

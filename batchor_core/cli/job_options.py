@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
@@ -101,7 +101,7 @@ class Prompts:
             if self.image_field and (image := item.payload[self.image_field]):
                 parts.append(Image(path=image) if _is_path(image) else Image(url=image))
             if self.file_field and (file := item.payload[self.file_field]):
-                parts.append(File(path=file) if _is_path(file) else File(url=file))
+                parts.append(_document(file))
             text = template.render(item.payload) if own is None else own(item)
             return PromptParts(prompt=[*parts, text])
 
@@ -155,6 +155,17 @@ def _check_columns(source: ItemSource, names: Sequence[str]) -> None:
         return
     for name in names:
         check_column(name, source.columns or (), source.label)
+
+
+def _document(address: str) -> File:
+    """Return a document; PDF is what all providers read.
+
+    Raises:
+        SourceError: It is another file, by its name.
+    """
+    if PurePosixPath(address.partition("?")[0]).suffix.lower() not in ("", ".pdf"):
+        raise SourceError(f"{address!r} is no PDF file; pictures go into --image-field")
+    return File(path=address) if _is_path(address) else File(url=address)
 
 
 def _is_path(address: str) -> bool:

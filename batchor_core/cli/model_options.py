@@ -39,8 +39,8 @@ class Model:
     anthropic_max_tokens: int | None
     anthropic_message_params: Mapping[str, Any]
     anthropic_prompt_cache: str | None
-    gemini_backend: str
-    gemini_input_mode: str
+    gemini_backend: str | None
+    gemini_input_mode: str | None
     gemini_generation_config: Mapping[str, Any]
     gcs_uri: str | None
     google_cloud_project: str | None
@@ -58,6 +58,8 @@ class Model:
             "--anthropic-message-params": self.anthropic_message_params,
             "--anthropic-prompt-cache": self.anthropic_prompt_cache,
             "--gemini-generation-config": self.gemini_generation_config,
+            "--gemini-backend": self.gemini_backend,
+            "--gemini-input-mode": self.gemini_input_mode,
             "--gcs-uri": self.gcs_uri,
             "--google-cloud-project": self.google_cloud_project,
             "--google-cloud-location": self.google_cloud_location,
@@ -117,8 +119,8 @@ class Model:
         params = {**self.params, **self.gemini_generation_config}
         return GeminiProviderConfig(
             **self._account(),
-            backend=self.gemini_backend,  # type: ignore[arg-type]  # a click.Choice
-            input_mode=self.gemini_input_mode,  # type: ignore[arg-type]
+            backend=self.gemini_backend or "auto",  # type: ignore[arg-type]  # a click.Choice
+            input_mode=self.gemini_input_mode or "auto",  # type: ignore[arg-type]
             max_output_tokens=params.pop("maxOutputTokens", None),
             generation_config=params,
             dimensions=self.dimensions,
@@ -204,16 +206,12 @@ model_options = gathered(
     click.option(
         "--gemini-backend",
         type=click.Choice(["auto", "developer", "vertex"]),
-        default="auto",
-        show_default=True,
-        help="The Developer API or Vertex AI; auto reads $GOOGLE_GENAI_USE_VERTEXAI.",
+        help="The Developer API or Vertex AI.  [default: auto: $GOOGLE_GENAI_USE_VERTEXAI]",
     ),
     click.option(
         "--gemini-input-mode",
         type=click.Choice(["auto", "inline", "file"]),
-        default="auto",
-        show_default=True,
-        help="How the Developer API gets requests; auto takes a file where they are many.",
+        help="How the Developer API gets requests.  [default: auto: a file where they are many]",
     ),
     click.option(
         "--gemini-generation-config",

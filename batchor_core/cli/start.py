@@ -82,7 +82,8 @@ from batchor_core.model.policies import (
     type=click.Choice(["refuse", "supersede"]),
     default="refuse",
     show_default=True,
-    help="What becomes of a run of this id with other input or another declaration.",
+    help="What becomes of a run of this id with other input or another declaration; a successor "
+    "gets an id of its own (ID.2, ID.3, …).",
 )
 @budget_options
 @click.option(
@@ -119,7 +120,8 @@ def start(
     Reads the file to its end first: nothing is sent if any row of it is unusable. Then sends
     what fits and ends; 'batchor wait' does the rest, at any time. With --wait it does both.
 
-    Exit status: 0 all items ok (or still going, without --wait), 1 error, 2 usage,
+    Exit status: 0 all items ok (or still going, without --wait), 1 error (as a budget that
+    is too small), 2 usage,
     3 finished with failed items, 4 paused, 5 cancelled, 6 timed out, 130 interrupted.
     """
     if timeout_s is not None and not wait:

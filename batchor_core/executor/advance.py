@@ -18,7 +18,7 @@ from batchor_core.executor.cycle import Attachment, Cycle, LeaseKeeper, Probe, P
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
 from batchor_core.executor.finish import finish
 from batchor_core.executor.ingest import ingest
-from batchor_core.executor.plan import RunPlan
+from batchor_core.executor.plan import RunPlan, check_host
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.recover import recover
 from batchor_core.executor.retry import retry
@@ -88,6 +88,7 @@ class Executor:
         run = self._store.get_run(run_id)
         if run.state.is_terminal:
             return Progress(run=run)
+        check_host(run, plan.provider)
         self._sweep(run, plan)
         did = self._poll(run, plan, deadline)
         if not self._is_heavy_due(run_id, plan):

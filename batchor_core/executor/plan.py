@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pydantic import BaseModel
 
+from batchor_core.errors import ConfigurationError
 from batchor_core.job import StoredJob
-from batchor_core.model.records import ScopeLimits
+from batchor_core.model.records import RunRecord, ScopeLimits
 from batchor_core.planning.arrow_mapper import ModelColumns
 from batchor_core.planning.chunking import ChunkLimits
 from batchor_core.planning.prices import Price, batch_price
@@ -94,6 +95,22 @@ class RunPlan:
         if self.price is None:
             return None
         return self.price.cost(input_tokens, cached_tokens, output_tokens, cache_write_tokens)
+
+
+def check_host(run: RunRecord, provider: BatchProvider) -> None:
+    """Make sure that a run's batches are looked for where they were made.
+
+    At another host none of them is known, and all would be given up as lost.
+
+    Raises:
+        ConfigurationError: This process reaches another host.
+    """
+    if run.account.startswith(f"{provider.name}:{provider.host}:"):
+        return
+    raise ConfigurationError(
+        f"run {run.run_id!r} was started at {run.account.rpartition(':')[0]}, but this process "
+        f"reaches {provider.name}:{provider.host}: set the provider's base URL as it was then"
+    )
 
 
 def bind(

@@ -84,7 +84,7 @@ class Reconciliation:
         """
         for batch in self.provider.list_batches(since=since):
             key = parse_submission_key(batch.key)
-            finding = Finding.FOREIGN if key is None else self._reconcile(batch, key)
+            finding = self._without_key(batch) if key is None else self._reconcile(batch, key)
             yield Reconciled(
                 batch_id=batch.batch_id,
                 status=batch.status,
@@ -92,6 +92,11 @@ class Reconciliation:
                 run_id=key.run_id if key else None,
                 finding=finding,
             )
+
+    def _without_key(self, batch: ProviderBatch) -> Finding:
+        """Tell of a batch that carries nothing of ours whether a submission owns it."""
+        known = self.store.known_batches(self.provider.account, [batch.batch_id])
+        return Finding.KNOWN if known else Finding.FOREIGN
 
     def _reconcile(self, batch: ProviderBatch, key: SubmissionKey) -> Finding:
         try:

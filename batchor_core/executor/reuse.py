@@ -216,7 +216,8 @@ def _answers_to(cycle: Cycle, keys: pa.Array, earlier: Sequence[str]) -> pa.Tabl
 
 def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str) -> Iterator[pa.Table]:
     """Yield the answers of one run to requests with these keys."""
-    cycle.store.get_run(run_id)
+    if {"items", "results"} & cycle.store.get_run(run_id).pruned.keys():
+        return
     chunks = {chunk.seq: chunk for chunk in cycle.store.list_chunks(run_id)}
     collected = cycle.store.list_submissions(run_id, states=[SubmissionState.COLLECTED])
     for submission in reversed(collected):

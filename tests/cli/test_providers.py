@@ -92,6 +92,8 @@ def test_embeddings(shell: Shell, options: list[str]) -> None:
         (["--provider", "anthropic", "--endpoint", "embeddings"], "no --endpoint embeddings"),
         (["--endpoint", "messages"], "no --endpoint messages"),
         (["--gcs-uri", "gs://b"], "--gcs-uri is for --provider gemini"),
+        (["--gemini-backend", "vertex"], "--gemini-backend is for --provider gemini"),
+        (["--gemini-input-mode", "file"], "--gemini-input-mode is for --provider gemini"),
         (["--anthropic-max-tokens", "9"], "is for --provider anthropic"),
     ],
 )
@@ -135,3 +137,22 @@ def test_a_schema_that_is_none(shell: Shell, text: str | None, says: str) -> Non
     result = shell.ok(*shell.start("--output-schema", "topic.json"), exit_code=1)
     assert says in result.stderr
     assert "topic.json" in result.stderr
+
+
+def test_a_picture_is_no_document(shell: Shell) -> None:
+    """A picture would be sent as a PDF file, and be refused when the batch has ended."""
+    shell.write("files.csv", "id,text,file\na,What is it?,dot.png\n")
+    start = shell.start("--file-field", "file", source="files.csv")
+    result = shell.ok(*start, exit_code=1)
+    assert "--image-field" in result.stderr
+    assert shell.at_provider("batches") == []
+
+
+def test_another_host_than_at_the_start(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All batches would count as lost there, and their rows be sent again, or fail."""
+    shell.sim.faults(kind="finalizing_hold", seconds=600.0)
+    shell.ok(*shell.start("--run-id", "r"))
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    result = shell.ok(*shell.on("wait", "r", "--timeout", "5"), exit_code=1)
+    assert "was started at openai:127.0.0.1:" in result.stderr
+    assert "reaches openai:127.0.0.1:9" in result.stderr

@@ -20,6 +20,7 @@ from batchor_core import (
     PromptParts,
 )
 from batchor_core.errors import WaitTimeoutError
+from batchor_core.executor.reconcile import Finding
 from batchor_core.model.policies import ChunkPolicy
 from batchor_core.simulator import Simulator
 from tests.core.mortal import AtProbe, DiedError, MortalStore
@@ -420,6 +421,14 @@ class TestWithoutKeys:
         assert mine.status == "cancelled"
         assert theirs.status == "succeeded"
         check_conserved(theirs, 6)
+
+    def test_reconcile_knows_what_the_store_knows(self, world: World) -> None:
+        """A batch of ours would be told to be somebody else's."""
+        run = world.open(6, provider_config=_anthropic(world.sim))
+        run.advance()
+        run.advance()
+        (found,) = world.runner.reconcile(is_dry=True)
+        assert found.finding is Finding.KNOWN
 
     def test_nothing_is_created_while_a_create_is_in_doubt(self, world: World) -> None:
         """Two batches of one size could not be told apart while both work."""

@@ -1,5 +1,6 @@
 """Whole runs: what goes in comes out, typed, in order, and counted."""
 
+import gc
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
-from batchor_core import BatchItem, Run
+from batchor_core import BatchItem, BatchRunner, Run
 from batchor_core.errors import RunNotFinishedError
 from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy
 from batchor_core.planning.arrow_mapper import to_arrow
@@ -340,3 +341,19 @@ def _no_stray_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.delenv(name, raising=False)
     return iter((None,))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # that it was forgotten is the point
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_results_outlive_a_forgotten_runner(world: World) -> None:
+    """The results of a short script would be gone with the last line that names its runner."""
+
+    def answered() -> Run:
+        runner = BatchRunner("memory", clock=world.clock)
+        return runner.run_and_wait(world.job(3))
+
+    run = answered()
+    gc.collect()
+    assert [result.status for result in run.results()] == ["ok"] * 3
+    del run
+    gc.collect()
