@@ -15,11 +15,11 @@ from batchor_core.errors import (
     SourceError,
 )
 from batchor_core.executor.cycle import Attachment, Cycle
-from batchor_core.executor.digests import RowsDigest, check_unique_ids, fingerprint
+from batchor_core.executor.digests import RowsDigest, check_unique_ids
+from batchor_core.executor.ingested import finish_rows, seal_rows
 from batchor_core.executor.requests import RequestReader, source_mark
 from batchor_core.executor.retake import retake
 from batchor_core.executor.seal import ChunkWriter, Position, open_chunk
-from batchor_core.job import encode_declaration
 from batchor_core.model.records import ChunkRecord
 from batchor_core.planning.chunking import ChunkMeter
 from batchor_core.sources.protocol import ItemBlock
@@ -210,30 +210,21 @@ class _Ingestion:
         cycle = self._cycle
         extra = pa.concat_tables(self._kept)
         self._kept = []
-        with writer:
-            chunk = writer.seal(extra)
-        cycle.probe("ingest.sealed")
         checkpoint = {
             "position": block.position,
             "skip": used,
             "rows": self._row,
             "source": self._source_mark,
         }
-        self._sealed.append(cycle.store.seal_chunk(cycle.lease, chunk, checkpoint))
-        self._digest.add(writer.item_ids, writer.request_keys, writer.members)
+        self._sealed.append(seal_rows(cycle, writer, extra, checkpoint, self._digest))
         self._meter.reset()
-        cycle.probe("ingest.committed")
-        cycle.keeper.keep()
 
     def _finish(self) -> None:
         cycle = self._cycle
         if self._block_end is not None:
             self._seal(*self._block_end)
         check_unique_ids(cycle.artifacts, self._sealed)
-        declaration = encode_declaration(cycle.run.spec["declaration"])
-        mark = fingerprint(declaration, self._digest.member_digests())
-        cycle.run = cycle.store.finish_ingestion(cycle.lease, mark)
-        cycle.probe("ingest.finished")
+        finish_rows(cycle, self._digest)
 
 
 def _value(payload: Any, name: str) -> Any:

@@ -9,11 +9,11 @@ from batchor_core.artifacts.kinds import ArtifactKind, check_not_pruned
 from batchor_core.artifacts.tables import KEPT, METADATA
 from batchor_core.errors import ConfigurationError, NothingToRetryError
 from batchor_core.executor.cycle import Cycle
-from batchor_core.executor.digests import RowsDigest, fingerprint
+from batchor_core.executor.digests import RowsDigest
+from batchor_core.executor.ingested import finish_rows, seal_rows
 from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.seal import ChunkWriter, Position, open_chunk
 from batchor_core.ids import LONGEST_RUN_ID
-from batchor_core.job import encode_declaration
 from batchor_core.model.records import ChunkRecord, NewRun, RunRecord
 from batchor_core.planning.chunking import ChunkMeter
 from batchor_core.results.failed_items import FailedItems
@@ -160,15 +160,7 @@ class _Retake:
                 if self._writer is None:
                     position = Position(seq=len(self._sealed), is_again=True)
                     self._writer = open_chunk(self._cycle, position)
-                self._writer.add_again(
-                    item["row"],
-                    item["item_id"],
-                    item["request_key"],
-                    line,
-                    item["tokens"],
-                    item["member"],
-                    0,
-                )
+                self._writer.add_again(item, line, 0)
                 self._meter.add(len(line), item["tokens"])
         self._extra.append(items.select(columns).slice(begin))
         self._end = (root, number + 1)
@@ -180,21 +172,12 @@ class _Retake:
         cycle = self._cycle
         writer, self._writer = self._writer, None
         extra, self._extra = pa.concat_tables(self._extra), []
-        with writer:
-            chunk = writer.seal(extra)
-        cycle.probe("ingest.sealed")
         checkpoint = {"root": root.seq, "taken": taken, "source": None}
-        self._sealed.append(cycle.store.seal_chunk(cycle.lease, chunk, checkpoint))
-        self._digest.add(writer.item_ids, writer.request_keys, writer.members)
+        self._sealed.append(seal_rows(cycle, writer, extra, checkpoint, self._digest))
         self._meter.reset()
-        cycle.probe("ingest.committed")
-        cycle.keeper.keep()
 
     def _finish(self) -> None:
         cycle = self._cycle
         if self._end is not None:
             self._seal(*self._end)
-        declaration = encode_declaration(cycle.run.spec["declaration"])
-        mark = fingerprint(declaration, self._digest.member_digests())
-        cycle.run = cycle.store.finish_ingestion(cycle.lease, mark)
-        cycle.probe("ingest.finished")
+        finish_rows(cycle, self._digest)

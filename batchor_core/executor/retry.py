@@ -81,15 +81,7 @@ def _copy(
                 series.seal()
                 meter.reset()
             meter.add(len(line), item["tokens"])
-            series.writer().add_again(
-                item["row"],
-                item["item_id"],
-                item["request_key"],
-                line,
-                item["tokens"],
-                item["member"],
-                attempts[item["row"]],
-            )
+            series.writer().add_again(item, line, attempts[item["row"]])
 
 
 def _attempts(cycle: Cycle, submission: SubmissionRecord) -> dict[int, int]:

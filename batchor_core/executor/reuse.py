@@ -50,8 +50,10 @@ def reuse(cycle: Cycle) -> bool:
     Returns:
         Whether an answer was found.
     """
+    if cycle.run.reuse_done:
+        return False
     earlier, within_run = _earlier_runs(cycle), cycle.plan.job.reuse.within_run
-    if cycle.run.reuse_done or not (earlier or within_run):
+    if not (earlier or within_run):
         return False
     did = False
     for chunk in _ready(cycle):
@@ -72,6 +74,8 @@ def settle_duplicates(cycle: Cycle) -> bool:
     Returns:
         Whether there were any.
     """
+    if not cycle.plan.job.reuse.within_run:
+        return False
     ready = _ready(cycle)
     held = [chunk for chunk in ready if chunk.awaits_own]
     if not held or len(held) < len(ready) or _is_anything_open(cycle):
@@ -400,13 +404,5 @@ def _cut_out(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, position: Positi
         open_chunk(cycle, position) as writer,
     ):
         for item, line in lines.of(items):
-            writer.add_again(
-                item["row"],
-                item["item_id"],
-                item["request_key"],
-                line,
-                item["tokens"],
-                item["member"],
-                item["attempts"],
-            )
+            writer.add_again(item, line, item["attempts"])
         return writer.seal()

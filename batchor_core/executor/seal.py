@@ -1,11 +1,12 @@
 """Writing a chunk: a request file and an items file that say the same, then sealed for good."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -82,20 +83,11 @@ class ChunkWriter:
         self._write_later(line)
         self._note(row, item_id, key, len(line), tokens, member, 0)
 
-    def add_again(  # noqa: PLR0917
-        self,
-        row: int,
-        item_id: str,
-        key: bytes,
-        line: bytes,
-        tokens: float,
-        member: int,
-        attempts: int,
-    ) -> None:
-        """Append an item whose line is cut out of another sealed chunk."""
+    def add_again(self, item: Mapping[str, Any], line: bytes, attempts: int) -> None:
+        """Append an item of another sealed chunk, whose line was cut out of its request file."""
         line = self._cycle.plan.encoder.relabel(line, self.token)
         self._write_later(line)
-        self._note(row, item_id, key, len(line), tokens, member, attempts)
+        self._note_again(item, len(line), attempts)
 
     def seal(self, extra: pa.Table | None = None) -> NewChunk:
         """Write both files under their final names and return the chunk they make.
@@ -183,6 +175,17 @@ class ChunkWriter:
         self._tokens.append(int(tokens) + 1)
         self._members.append(member)
 
+    def _note_again(self, item: Mapping[str, Any], length: int, attempts: int) -> None:
+        self._note(
+            item["row"],
+            item["item_id"],
+            item["request_key"],
+            length,
+            item["tokens"],
+            item["member"],
+            attempts,
+        )
+
     def _write(self) -> None:
         """Pass many lines on at once: a call for each costs more than hashing and writing it."""
         self._requests.write(b"".join(self._unwritten))
@@ -243,19 +246,10 @@ class PackedChunkWriter(ChunkWriter):
         self._add_piece(row, body, tokens)
         self._note(row, item_id, key, len(body), tokens, member, 0)
 
-    def add_again(  # noqa: PLR0917
-        self,
-        row: int,
-        item_id: str,
-        key: bytes,
-        line: bytes,
-        tokens: float,
-        member: int,
-        attempts: int,
-    ) -> None:
-        """Append an item whose piece, ``line``, is cut out of another sealed chunk."""
-        self._add_piece(row, line, tokens)
-        self._note(row, item_id, key, len(line), tokens, member, attempts)
+    def add_again(self, item: Mapping[str, Any], line: bytes, attempts: int) -> None:
+        """Append an item of another sealed chunk, whose piece is ``line``."""
+        self._add_piece(item["row"], line, item["tokens"])
+        self._note_again(item, len(line), attempts)
 
     def seal(self, extra: pa.Table | None = None) -> NewChunk:
         """See ``ChunkWriter.seal``."""

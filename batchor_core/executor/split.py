@@ -40,12 +40,4 @@ def _copy(series: ChunkSeries, items: pa.Table, lines: "ItemLines") -> None:
     writer = series.writer()
     with lines:
         for item, line in lines.of(items):
-            writer.add_again(
-                item["row"],
-                item["item_id"],
-                item["request_key"],
-                line,
-                item["tokens"],
-                item["member"],
-                item["attempts"],
-            )
+            writer.add_again(item, line, item["attempts"])

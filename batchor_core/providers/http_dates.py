@@ -1,7 +1,13 @@
 """Instants in HTTP headers: the provider's clock, which may differ from ours."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+
+def server_time(headers: Mapping[str, str]) -> datetime | None:
+    """Return the instant at which a server answered, by its own clock."""
+    return http_date(headers.get("date"))
 
 
 def http_date(text: str | None) -> datetime | None:

@@ -1,6 +1,8 @@
 """Keeping secrets out of what is stored, logged and raised."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+from batchor_core.providers.protocol import Answer
 
 REDACTED = "[redacted]"
 _MIN_SECRET_CHARS = 6
@@ -25,6 +27,13 @@ class Scrubber:
     def data(self, data: bytes) -> bytes:
         """Return ``data`` without the secret."""
         return data.replace(self._bytes, REDACTED.encode()) if self._text else data
+
+    def decoded(self, decode: Callable[[bytes], Answer | None], line: bytes) -> Answer | None:
+        """Decode a result line; the message of a faulty one, which is stored, is without it."""
+        answer = decode(line)
+        if answer is not None and answer.fault is not None:
+            return decode(self.data(line))
+        return answer
 
     def is_clean(self, error: BaseException) -> bool:
         """Whether no message in the chain of an exception, as a traceback prints it, shows it."""

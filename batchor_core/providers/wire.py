@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from batchor_core.providers.http_dates import http_date
+from batchor_core.providers.http_dates import http_date, server_time
 from batchor_core.providers.loose_json import decode_json
 
 MESSAGE_CHARS = 2_000
+DEFINITE_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 422, 429})
+"""After these a create certainly had no effect, with any provider; after anything else it may
+have had."""
 _RETRY_AFTER_CAP_S = 3_600.0
 
 
@@ -84,7 +87,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
             continue
         if 0 <= seconds < float("inf"):
             return min(seconds, _RETRY_AFTER_CAP_S)
-    until, now = http_date(headers.get("retry-after")), http_date(headers.get("date"))
+    until, now = http_date(headers.get("retry-after")), server_time(headers)
     if until is None or now is None:
         return None
     return min(max(0.0, (until - now).total_seconds()), _RETRY_AFTER_CAP_S)

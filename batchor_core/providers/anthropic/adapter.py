@@ -23,7 +23,7 @@ from batchor_core.providers.anthropic.records import batch_of, page_of
 from batchor_core.providers.anthropic.requests import MessagesEncoder
 from batchor_core.providers.anthropic.results import decode_line
 from batchor_core.providers.error_mapping import ErrorMapping
-from batchor_core.providers.http_dates import http_date
+from batchor_core.providers.http_dates import server_time
 from batchor_core.providers.listing import (
     CLOCK_SLACK,
     MAX_PAGES,
@@ -165,7 +165,7 @@ class AnthropicProvider:
     ) -> Upload:
         """Send nothing, but learn the provider's time: what is created later is not older."""
         _, response = self._list_call({"limit": 1})
-        return Upload(ref=None, server_time=_server_time(response))
+        return Upload(ref=None, server_time=server_time(response.headers))
 
     def create(
         self,
@@ -262,10 +262,7 @@ class AnthropicProvider:
 
     def decode(self, part: RawPart, line: bytes) -> Answer | None:  # noqa: ARG002 - there is one
         """Decode one line."""
-        answer = decode_line(line)
-        if answer is not None and answer.fault is not None:  # its message is stored and shown
-            return decode_line(self._scrubber.data(line))
-        return answer
+        return self._scrubber.decoded(decode_line, line)
 
     def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:  # noqa: ARG002 - nothing is uploaded
         """Remove an ended batch with its results; one that is at work stays."""
@@ -289,7 +286,7 @@ class AnthropicProvider:
         last = id_of(page, "last_id") or (records[-1]["id"] if records else "")
         return ListPage(
             batches=[batch_of(record) for record in records],
-            server_time=_server_time(response),
+            server_time=server_time(response.headers),
             cursor=last if page.get("has_more") else "",
         )
 
@@ -390,10 +387,6 @@ def _is_alike(batch: ProviderBatch, wanted: Wanted, oldest: datetime | None) -> 
 def _age(batch: ProviderBatch) -> tuple[bool, str, str]:
     created = batch.created_at
     return created is None, created.isoformat() if created else "", batch.batch_id
-
-
-def _server_time(response: httpx2.Response) -> datetime | None:
-    return http_date(response.headers.get("date"))
 
 
 def _missing(message: str) -> ProviderError:

@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
 from batchor_core.providers.anthropic.config import SAMPLING_ADVICE, SAMPLING_PARAMS
-from batchor_core.providers.wire import one_line, retry_after_s, shortened
+from batchor_core.providers.wire import (
+    DEFINITE_REFUSALS,
+    one_line,
+    retry_after_s,
+    shortened,
+)
 
 _CODE_CHARS = 100
 _MAX_LIMIT = 10**15
@@ -37,9 +42,6 @@ _SIZE_TEXT = re.compile(
 )
 _QUEUE_LIMIT = re.compile(r"limit of (\d[\d,]*) [^.]*\brequests?\b[^.]*\bqueue", re.IGNORECASE)
 _SAMPLING_TEXT = re.compile(r"\b(?:" + "|".join(sorted(SAMPLING_PARAMS)) + r")\b")
-
-DEFINITE_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 422, 429})
-"""After these a create certainly had no effect; after anything else it may have had."""
 
 
 class _Rule(NamedTuple):

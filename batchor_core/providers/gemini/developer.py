@@ -222,10 +222,7 @@ class GeminiProvider:
 
     def decode(self, part: RawPart, line: bytes) -> Answer | None:  # noqa: ARG002 - one kind only
         """Decode one line."""
-        answer = developer_answer(line)
-        if answer is not None and answer.fault is not None:  # its message is stored and shown
-            return developer_answer(self._scrubber.data(line))
-        return answer
+        return self._scrubber.decoded(developer_answer, line)
 
     def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:
         """Remove the request file, and a file of answers where Google lets us.

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemFault
 from batchor_core.providers.gemini.wire import field, mapping_of
-from batchor_core.providers.wire import count_of, one_line, retry_after_s, shortened
+from batchor_core.providers.wire import (
+    DEFINITE_REFUSALS,
+    count_of,
+    one_line,
+    retry_after_s,
+    shortened,
+)
 
 _CODE_CHARS = 100
 _MOST_DETAILS = 50
@@ -68,9 +74,6 @@ _CALL_KINDS = {
     429: (FaultKind.CAPACITY, FaultOwner.ACCOUNT),
     **dict.fromkeys((400, 405, 415, 422, 501), (FaultKind.REJECTED, FaultOwner.USER)),
 }
-_DEFINITE_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 422, 429})
-"""After these a create certainly had no effect; after anything else it may have had."""
-
 # A bad key is a 400 with INVALID_ARGUMENT; only the reason in the details tells.
 _ACCOUNT_REASONS = re.compile(r"API_KEY|BILLING|SERVICE_DISABLED|ACCOUNT|CONSUMER_")
 _ACCOUNT_TEXT = re.compile(
@@ -101,7 +104,7 @@ def call_fault(
     error = _error_object(body)
     text = _message(error) or f"HTTP {status} without a message"
     kind, owner = _call_kind(status, error, text)
-    if creating and status not in _DEFINITE_REFUSALS:
+    if creating and status not in DEFINITE_REFUSALS:
         kind, owner = FaultKind.UNKNOWN_OUTCOME, FaultOwner.PROVIDER
     limit = _enqueued_limit(error) if kind is FaultKind.CAPACITY else None
     return Fault(

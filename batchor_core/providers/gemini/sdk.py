@@ -20,7 +20,7 @@ import httpx2
 
 from batchor_core.providers.error_mapping import ErrorMapping
 from batchor_core.providers.gemini.faults import call_fault
-from batchor_core.providers.http_dates import http_date
+from batchor_core.providers.http_dates import server_time
 from batchor_core.providers.scrubbing import Scrubber
 from batchor_core.providers.wire import UnusableAnswerError, object_of
 
@@ -113,7 +113,7 @@ class SdkClient:
         content = (answer.body or "").encode("utf-8", "replace")
         return Reply(
             record=object_of(self._scrubber.data(content)),
-            server_time=http_date(headers.get("date")),
+            server_time=server_time(headers),
         )
 
     def upload(self, path: Path, *, name: str, label: str, progress: Callable[[], None]) -> str:

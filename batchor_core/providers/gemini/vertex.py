@@ -230,10 +230,7 @@ class VertexProvider:
 
     def decode(self, part: RawPart, line: bytes) -> Answer | None:  # noqa: ARG002 - one kind only
         """Decode one line."""
-        answer = vertex_answer(line)
-        if answer is not None and answer.fault is not None:  # its message is stored and shown
-            return vertex_answer(self._scrubber.data(line))
-        return answer
+        return self._scrubber.decoded(vertex_answer, line)
 
     def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:
         """Remove the submission's folder, with requests and answers in it."""

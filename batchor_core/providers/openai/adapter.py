@@ -17,7 +17,7 @@ from batchor_core.model.faults import FaultKind
 from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
 from batchor_core.providers.error_mapping import ErrorMapping
-from batchor_core.providers.http_dates import http_date
+from batchor_core.providers.http_dates import server_time
 from batchor_core.providers.listing import BatchList, ListPage
 from batchor_core.providers.openai.client import open_client
 from batchor_core.providers.openai.config import OpenAIProviderConfig
@@ -136,7 +136,7 @@ class OpenAIProvider:
                 file=(_file_name(key), file, "application/jsonl"), purpose="batch"
             )
             ref = required_id(object_of(answer.http_response.content))
-        return Upload(ref=ref, server_time=_server_time(answer.http_response))
+        return Upload(ref=ref, server_time=server_time(answer.http_response.headers))
 
     def create(
         self,
@@ -223,10 +223,7 @@ class OpenAIProvider:
 
     def decode(self, part: RawPart, line: bytes) -> Answer | None:  # noqa: ARG002 - same in both
         """Decode one line of either file."""
-        answer = self._codec.decode(line)
-        if answer is not None and answer.fault is not None:  # its message is stored and shown
-            return self._codec.decode(self._scrubber.data(line))
-        return answer
+        return self._scrubber.decoded(self._codec.decode, line)
 
     def delete_remote(self, *, upload_ref: str | None, result: Mapping[str, Any] | None) -> None:
         """Remove the request file and the result files."""
@@ -281,7 +278,7 @@ class OpenAIProvider:
         last = id_of(page, "last_id") or (batches[-1].batch_id if batches else "")
         return ListPage(
             batches=batches,
-            server_time=_server_time(answer.http_response),
+            server_time=server_time(answer.http_response.headers),
             cursor=last if page.get("has_more") else "",
         )
 
@@ -296,10 +293,6 @@ def _is_ours(batch: ProviderBatch, upload_ref: str | None, key: str) -> bool:
     if upload_ref and batch.upload_ref:  # first: Azure returns no metadata
         return batch.upload_ref == upload_ref
     return batch.key == key
-
-
-def _server_time(response: httpx2.Response) -> datetime | None:
-    return http_date(response.headers.get("date"))
 
 
 def _file_name(key: str) -> str:

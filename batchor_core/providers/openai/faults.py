@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
-from batchor_core.providers.wire import one_line, retry_after_s, shortened
+from batchor_core.providers.wire import (
+    DEFINITE_REFUSALS,
+    one_line,
+    retry_after_s,
+    shortened,
+)
 
 _CODE_CHARS = 100
 _UNEXECUTED_CODES = frozenset({"batch_expired", "batch_cancelled", "batch_canceled"})
@@ -43,9 +48,6 @@ _ENQUEUED_NUMBER = re.compile(rf"{_NUMBER}\s+enqueued\s+(tokens?|requests?)", re
 # Rate limits name numbers as well ("Limit 3, Used 3"), which say nothing about the queue.
 _ABOUT_THE_QUEUE = re.compile(r"enqueued|token_limit_exceeded", re.IGNORECASE)
 _MAX_LIMIT = 10**15
-
-_DEFINITE_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 422, 429})
-"""After these a create certainly had no effect; after anything else it may have had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,7 @@ def call_fault(
     text = " ".join([*codes, message])
     rule = next(rule for rule in _CALL_RULES if _applies(rule, status, codes, text))
     kind, owner = rule.kind, rule.owner
-    if creating and status not in _DEFINITE_REFUSALS:
+    if creating and status not in DEFINITE_REFUSALS:
         kind, owner = FaultKind.UNKNOWN_OUTCOME, FaultOwner.PROVIDER
     limit, unit = named_limit(text) if kind is FaultKind.CAPACITY else (None, None)
     return Fault(

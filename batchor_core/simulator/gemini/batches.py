@@ -1,13 +1,14 @@
 """One batch of either backend: its plan in time, and how it looks at an instant."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from batchor_core.simulator.batch_plan import BatchPlan
 from batchor_core.simulator.clock import SimulatorClock
-from batchor_core.simulator.gemini.wire import rfc3339, rpc_status
+from batchor_core.simulator.gemini.wire import page_bounds, rfc3339, rpc_status
+from batchor_core.simulator.list_faults import ListKind
 from batchor_core.simulator.options import SimulatorOptions
 
 WINDOW_S = 2 * 86_400.0
@@ -183,3 +184,22 @@ def run_of(display_name: str) -> str:
     """The run that a submission's key names; empty for any other name."""
     parts = display_name.rsplit("/", 2)
     return parts[0] if len(parts) == 3 else ""
+
+
+def shown_page(
+    query: Mapping[str, str],
+    batches: Sequence[GeminiBatch],
+    struck: Iterable[ListKind],
+    highest: int,
+) -> tuple[Sequence[GeminiBatch], dict[str, str]]:
+    """Return the batches on the page that a call asks for, and how the answer names the next."""
+    start, end = page_bounds(query, [batch.id for batch in batches], highest)
+    shown = batches[start:end]
+    # The names that faults know a page's end by.
+    page: dict[str, Any] = {
+        "has_more": end < len(batches),
+        "last_id": shown[-1].id if shown else "",
+    }
+    for kind in struck:
+        kind.finish(page, query.get("pageToken"))
+    return shown, {"nextPageToken": page["last_id"]} if page["has_more"] else {}

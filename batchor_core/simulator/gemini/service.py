@@ -13,12 +13,12 @@ from batchor_core.simulator.batch_service import BatchService
 from batchor_core.simulator.execution import ExecutionLog, LineFile
 from batchor_core.simulator.faults import Target
 from batchor_core.simulator.gemini.answering import GeminiAnswerer
-from batchor_core.simulator.gemini.batches import GeminiBatch, plan_batch, run_of
+from batchor_core.simulator.gemini.batches import GeminiBatch, plan_batch, run_of, shown_page
 from batchor_core.simulator.gemini.bodies import developer_line, inlined_entry
 from batchor_core.simulator.gemini.execution import BatchExecution
 from batchor_core.simulator.gemini.files import FileShelf
 from batchor_core.simulator.gemini.requests import developer_lines
-from batchor_core.simulator.gemini.wire import GeminiError, field, page_bounds, rpc_status
+from batchor_core.simulator.gemini.wire import GeminiError, field, rpc_status
 from batchor_core.simulator.spool import StoredFile
 from batchor_core.simulator.world import World
 
@@ -118,17 +118,8 @@ class GeminiService(BatchService[GeminiBatch]):
         """A page of batches, newest first."""
         with self._lock:
             batches, struck = self._listed()
-            start, end = page_bounds(query, [batch.id for batch in batches], MAX_PAGE)
-            shown = batches[start:end]
-            # The names that faults know a page's end by.
-            page: dict[str, Any] = {
-                "has_more": end < len(batches),
-                "last_id": shown[-1].id if shown else "",
-            }
-            for kind in struck:
-                kind.finish(page, query.get("pageToken"))
+            shown, more = shown_page(query, batches, struck, MAX_PAGE)
             operations = [self._render(batch, "batches.list") for batch in shown]
-            more = {"nextPageToken": page["last_id"]} if page["has_more"] else {}
             return {**({"operations": operations} if operations else {}), **more}
 
     def cancel_batch(self, name: str) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from batchor_core.simulator.batch_service import BatchService
 from batchor_core.simulator.execution import ExecutionLog, LineFile
 from batchor_core.simulator.faults import Target
 from batchor_core.simulator.gemini.answering import GeminiAnswerer
-from batchor_core.simulator.gemini.batches import GeminiBatch, plan_batch, run_of
+from batchor_core.simulator.gemini.batches import GeminiBatch, plan_batch, run_of, shown_page
 from batchor_core.simulator.gemini.bodies import vertex_line
 from batchor_core.simulator.gemini.execution import BatchExecution
 from batchor_core.simulator.gemini.requests import vertex_lines
-from batchor_core.simulator.gemini.wire import GeminiError, field, page_bounds, rfc3339, rpc_status
+from batchor_core.simulator.gemini.wire import GeminiError, field, rfc3339, rpc_status
 from batchor_core.simulator.world import World
 
 _MAX_PAGE = 100
@@ -91,16 +91,8 @@ class VertexService(BatchService[GeminiBatch]):
             wanted = _name_in(query.get("filter", ""))
             if wanted is not None:
                 batches = [batch for batch in batches if batch.display_name == wanted]
-            start, end = page_bounds(query, [batch.id for batch in batches], _MAX_PAGE)
-            shown = batches[start:end]
-            page: dict[str, Any] = {
-                "has_more": end < len(batches),
-                "last_id": shown[-1].id if shown else "",
-            }
-            for kind in struck:
-                kind.finish(page, query.get("pageToken"))
+            shown, more = shown_page(query, batches, struck, _MAX_PAGE)
             jobs = [self._render(batch, "batches.list") for batch in shown]
-            more = {"nextPageToken": page["last_id"]} if page["has_more"] else {}
             return {**({"batchPredictionJobs": jobs} if jobs else {}), **more}
 
     def cancel_job(self, name: str) -> dict[str, Any]:
