@@ -5,7 +5,7 @@ of a faulty one only the place in the file is remembered, since a valid one may 
 it is written when the files are read to their end. The first valid answer of an item wins.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,16 +219,11 @@ class AnswerSheet:
         part: RawPart,
     ) -> None:
         """Write valid answers, but for those that the columns cannot hold."""
-        converted = columns.convert(outputs)
-        output = pa.StructArray.from_arrays(converted.columns, fields=list(columns.schema))
         rows = [OkRow(each.item, each.answer) for each in answers]
-        if converted.invalid:
-            for number, message in converted.invalid.items():
-                self._reject(answers[number], part, message)
-            kept = [number not in converted.invalid for number in range(len(answers))]
-            output = output.filter(pa.array(kept))
-            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
-        self._file.write_ok(rows, output)
+        stored = stored_answers(columns, rows, outputs)
+        for number, message in stored.invalid.items():
+            self._reject(answers[number], part, message)
+        self._file.write_ok(stored.rows, stored.output)
 
     def _close(self, item: int, answer: Answer | None, fault: ItemFault) -> None:
         self._states[item] = WRITTEN
@@ -240,6 +235,30 @@ class AnswerSheet:
         self._file.write_faulty(self._faulty)
         self._faulty = []
         self._keep()
+
+
+class StoredAnswers(NamedTuple):
+    """Valid answers as a column of structs, but for those that the columns cannot hold.
+
+    ``invalid`` says why, by the answer's place among those given.
+    """
+
+    rows: list[OkRow]
+    output: pa.StructArray
+    invalid: Mapping[int, str]
+
+
+def stored_answers(
+    columns: ModelColumns, rows: list[OkRow], outputs: Sequence[BaseModel]
+) -> StoredAnswers:
+    """Turn valid answers, and what they were parsed into, into what an outcome file takes."""
+    converted = columns.convert(outputs)
+    output = pa.StructArray.from_arrays(converted.columns, fields=list(columns.schema))
+    if converted.invalid:
+        kept = [number not in converted.invalid for number in range(len(rows))]
+        output = output.filter(pa.array(kept))
+        rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+    return StoredAnswers(rows, output, converted.invalid)
 
 
 def validated(validator: AnswerValidator, text: str | None) -> BaseModel | InvalidAnswer:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from batchor_core.artifacts.tables import ITEMS_SCHEMA, OUTPUT
 from batchor_core.errors import ArtifactError, ArtifactUnavailableError, RunNotFoundError
-from batchor_core.executor.answers import validated
+from batchor_core.executor.answers import stored_answers, validated
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
@@ -302,13 +302,8 @@ def _checked(
             outputs.append(checked)
     if not valid:
         return [], None
-    converted = plan.columns.convert(outputs)
-    struct = pa.StructArray.from_arrays(converted.columns, fields=list(plan.columns.schema))
-    if converted.invalid:
-        kept = [number not in converted.invalid for number in range(len(valid))]
-        struct = struct.filter(pa.array(kept))
-        valid = [row for row, is_kept in zip(valid, kept, strict=True) if is_kept]
-    return valid, struct
+    stored = stored_answers(plan.columns, valid, outputs)
+    return stored.rows, stored.output
 
 
 @dataclass(frozen=True, kw_only=True)
