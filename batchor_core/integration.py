@@ -4,10 +4,19 @@
 nowhere else in the core (a contract checks it), so that the rest may be rearranged.
 """
 
+from batchor_core.clock import Clock, SystemClock
+from batchor_core.executor.budget import change_budget
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
+from batchor_core.executor.poll_account import Walk
 from batchor_core.ids import new_waiter_id, path_segment
-from batchor_core.job import Items, PromptBuilder, check_importable
-from batchor_core.model.records import Identity, RunRecord, Waiter
+from batchor_core.job import (
+    Items,
+    PromptBuilder,
+    check_importable,
+    load_model,
+    output_model_of,
+)
+from batchor_core.model.records import Identity, Member, RunRecord, Waiter
 from batchor_core.model.states import WaiterState
 from batchor_core.planning.prices import Price
 from batchor_core.planning.result_schema import (
@@ -19,16 +28,35 @@ from batchor_core.planning.schema_compiler import Dialect, compile_schema
 from batchor_core.planning.templates import PromptTemplate
 from batchor_core.providers.protocol import BatchProvider
 from batchor_core.providers.registry import ProviderConfig, ProviderFactory, connect
-from batchor_core.store.protocol import ClaimResult, MemberClaim, OpenWork, Store, WaiterRequest
+from batchor_core.providers.sdk_clients import CallUsage, open_sdk_client
+from batchor_core.results.by_member import MemberResults
+from batchor_core.sources.limited import LimitedItemSource
+from batchor_core.sources.members import MemberItemSource, MemberRows
+from batchor_core.sources.objects import source_of
+from batchor_core.store.protocol import (
+    ClaimResult,
+    MemberClaim,
+    OpenWork,
+    Store,
+    WaiterGroup,
+    WaiterRequest,
+)
 
 __all__ = [
     "HEAVY_STEPS",
     "BatchProvider",
+    "CallUsage",
     "ClaimResult",
+    "Clock",
     "Dialect",
     "Identity",
     "Items",
+    "LimitedItemSource",
+    "Member",
     "MemberClaim",
+    "MemberItemSource",
+    "MemberResults",
+    "MemberRows",
     "OpenWork",
     "Price",
     "PromptBuilder",
@@ -38,15 +66,23 @@ __all__ = [
     "ResultDeclaration",
     "RunRecord",
     "Store",
+    "SystemClock",
     "Waiter",
+    "WaiterGroup",
     "WaiterRequest",
     "WaiterState",
+    "Walk",
     "arrow_type",
     "build_result_schema",
+    "change_budget",
     "check_importable",
     "compile_schema",
     "connect",
     "due_steps",
+    "load_model",
     "new_waiter_id",
+    "open_sdk_client",
+    "output_model_of",
     "path_segment",
+    "source_of",
 ]

@@ -128,10 +128,7 @@ class BatchJob:
         Raises:
             SchemaNotSupportedError: The schema says something that no model can hold.
         """
-        output = self.structured_output
-        if output is None or isinstance(output, type):
-            return output
-        return _model_of_schema(output, self.schema_name)
+        return output_model_of(self.structured_output, self.schema_name)
 
 
 class StoredJob(BaseModel):
@@ -198,6 +195,19 @@ class StoredJob(BaseModel):
     def spec(self) -> dict[str, Any]:
         """Return the JSON that is stored."""
         return self.model_dump(mode="json")
+
+
+def output_model_of(
+    output: type[BaseModel] | Mapping[str, Any] | None, schema_name: str | None
+) -> type[BaseModel] | None:
+    """Return an output model; of a JSON Schema, one that is made from it.
+
+    Raises:
+        SchemaNotSupportedError: The schema says something that no model can hold.
+    """
+    if output is None or isinstance(output, type):
+        return output
+    return _model_of_schema(output, schema_name)
 
 
 def _model_of_schema(schema: Mapping[str, Any], name: str | None) -> type[BaseModel]:

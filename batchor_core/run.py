@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchor_core.artifacts import ArtifactStore
@@ -21,13 +20,16 @@ from batchor_core.errors import (
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.budget import change_budget, check_affordable
 from batchor_core.executor.cycle import Attachment, Progress
+from batchor_core.executor.digests import member_fingerprints
 from batchor_core.executor.estimating import estimate_chunks
 from batchor_core.executor.plan import RunPlan
 from batchor_core.executor.retake import open_retry
+from batchor_core.job import encode_declaration
 from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import ChunkRecord, RunCounts, RunRecord, Usage
 from batchor_core.model.states import RunControlState, RunState
 from batchor_core.planning.estimate import Estimate
+from batchor_core.results.by_member import MemberResults
 from batchor_core.results.combining import CombinedResults
 from batchor_core.results.items import ItemResult, read_items
 from batchor_core.run_files import RunFiles
@@ -310,15 +312,12 @@ class Run(RunFiles):
                 has_vectors=self._plan.dimensions is not None,
             )
 
-    def result_parts(
-        self, member: int | None = None, *, combined: bool = False
-    ) -> Iterator[pa.Table]:
+    def result_parts(self, *, combined: bool = False) -> Iterator[pa.Table]:
         """Yield the result table part by part, in input order.
 
         Args:
-            member: Only the rows of this member; None for all.
             combined: Whether what ``retry_failed`` has led to takes the place of the failures;
-                attempts, tokens and cost are added up. Of all members.
+                attempts, tokens and cost are added up.
 
         Raises:
             RunNotFinishedError: The run is not finished, or a retry of it.
@@ -329,17 +328,28 @@ class Run(RunFiles):
             table = CombinedResults(self._store, self._artifacts, self.run_id, schema)
             yield from map(table.part, parts)
             return
-        if member is not None:
-            self._require(ArtifactKind.ITEMS)
         for chunk in self._parts():
             assert chunk.results is not None
             with self._artifacts.local(chunk.results) as path:
                 table = pq.read_table(path)
-            if member is not None:
-                with self._artifacts.local(chunk.items) as path:
-                    members = pq.read_table(path, columns=["member"])["member"]
-                table = table.filter(pc.equal(members, member))
             yield table.cast(self._plan.result_schema)
+
+    def results_by_member(self) -> MemberResults:
+        """Return the result table by partition: a context manager.
+
+        Raises:
+            RunNotFinishedError: The run is not finished.
+        """
+        members = self._store.list_members(self.run_id)
+        return MemberResults(self._artifacts, self._parts(), members, self._plan.result_schema)
+
+    def member_fingerprints(self, count: int) -> list[tuple[str, int]]:
+        """Return (fingerprint, number of rows) of each of the ``count`` members of the input."""
+        if count == 1:
+            return [(self._record.fingerprint or "", self._record.total_items)]
+        declaration = encode_declaration(self._record.spec["declaration"])
+        chunks = self._store.list_chunks(self.run_id)
+        return member_fingerprints(self._artifacts, chunks, declaration, count)
 
     def results_frame(self, *, combined: bool = False) -> pl.LazyFrame:
         """Return the result table, in input order; see ``docs/results.md`` for its columns.

@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -26,7 +26,8 @@ from batchor_core.executor.budget import change_budget, check_enforceable
 from batchor_core.executor.cycle import Attachment, Probe, no_probe
 from batchor_core.executor.estimating import estimate_source
 from batchor_core.executor.plan import RunPlan, bind, check_host
-from batchor_core.executor.poll import AccountFaultError, poll
+from batchor_core.executor.poll import AccountFaultError
+from batchor_core.executor.poll_account import AccountPoll, Walk
 from batchor_core.executor.reconcile import Reconciled, Reconciliation
 from batchor_core.executor.sweep import sweep
 from batchor_core.ids import LONGEST_RUN_ID, new_run_id
@@ -256,23 +257,34 @@ class BatchRunner:
         """Return the records of this namespace's runs, newest first."""
         return self.store.list_runs(namespace=self.namespace, states=states, limit=limit)
 
-    def poll_due(self, deadline_s: float) -> int:
+    def poll_due(self, deadline_s: float, walks: MutableMapping[str, Walk] | None = None) -> int:
         """Poll what is in flight and due, over all runs of the namespace; no lease, no file.
 
-        One list call an account stands in for many gets.
+        List calls stand in for many gets.
 
         Args:
             deadline_s: Seconds after which nothing further is asked.
+            walks: By account, where the last call was cut off; holds where this one was, after it.
 
         Returns:
-            The number of accounts in which a batch has ended.
+            How many batches have ended.
         """
         until = self._clock.monotonic() + deadline_s
-        accounts: dict[str, str] = {}
-        for work in self.store.all_open_work(self.namespace):
-            accounts.setdefault(work.run.account, work.run.run_id)
+        accounts = self.store.accounts_to_poll(self.namespace, self._clock.now())
         self._sweep_due(accounts)
-        return sum(self._poll_account(a, run_id, until) for a, run_id in accounts.items())
+        before = dict(walks or {})
+        ended = 0
+        for account, run_id in accounts.items():
+            walk = before.pop(account, None)
+            if self._clock.monotonic() < until:
+                count, walk = self._poll_account(run_id, until, walk)
+                ended += count
+            if walk is not None:
+                before[account] = walk
+        if walks is not None:
+            walks.clear()
+            walks.update((account, before[account]) for account in accounts if account in before)
+        return ended
 
     def reconcile(
         self, *, since: datetime | None = None, is_dry: bool = False
@@ -404,32 +416,36 @@ class BatchRunner:
             config = StoredJob.model_validate(self.store.get_run(run_id).spec).provider_config
         return self._adapter(config)
 
-    def _poll_account(self, account: str, run_id: str, until: float) -> bool:
-        now = self._clock.now()
-        due = self.store.due_polls(account, now, 10_000)
-        if not due or self._clock.monotonic() >= until:
-            return False
+    def _poll_account(
+        self, run_id: str, until: float, walk: Walk | None
+    ) -> tuple[int, Walk | None]:
+        """Poll the account of a run; how many batches have ended, and where it was cut off."""
         # Not by the run's handle: without its output model it cannot be had, but be polled.
         run = self.store.get_run(run_id)
         stored = StoredJob.model_validate(run.spec)
         try:
             provider = self._provider_of(run_id)
             check_host(run, provider)
-            return poll(
-                self.store,
-                provider,
-                self._clock,
-                due,
-                poll_s=stored.timing.poll_s,
-                deadline=until,
-            )
         except ConfigurationError as exc:
             logger.warning("run %s: its account cannot be polled from here: %s", run_id, exc)
-            return False
+            return 0, None
+        poll = AccountPoll(
+            self.store, provider, self._clock, poll_s=stored.timing.poll_s, deadline=until
+        )
+        try:
+            walk = poll.run(walk)
         except AccountFaultError as exc:
-            for poor_run in {submission.run_id for submission in due}:
-                self.store.set_control(poor_run, RunControlState.PAUSE, str(exc))
-            return False
+            self._pause(poll.runs, str(exc), until)
+            walk = None
+        return poll.ended, walk
+
+    def _pause(self, run_ids: Iterable[str], reason: str, until: float) -> None:
+        """Pause runs; those for which there is no time are found again with the next poll."""
+        for run in self.store.get_runs(run_ids).values():
+            if self._clock.monotonic() >= until:
+                return
+            if (run.control, run.control_reason) != (RunControlState.PAUSE, reason):
+                self.store.set_control(run.run_id, RunControlState.PAUSE, reason)
 
     def _handle(self, record: RunRecord, plan: RunPlan, attachment: Attachment | None) -> Run:
         return Run(

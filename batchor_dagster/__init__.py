@@ -5,6 +5,8 @@
 """
 
 from batchor_dagster.asset_decorator import batch_asset
+from batchor_dagster.checks import BatchChecks, CheckThreshold
+from batchor_dagster.components import BatchAssetComponent, BatchorComponent
 from batchor_dagster.definitions import batchor_definitions
 from batchor_dagster.hold import HoldKind
 from batchor_dagster.io_manager import BatchParquetIOManager
@@ -14,12 +16,21 @@ from batchor_dagster.resources import (
     GeminiBatchResource,
     OpenAIBatchResource,
 )
+from batchor_dagster.run_config import BatchRunConfig
 from batchor_dagster.sensor_builder import build_batch_sensors
+from batchor_dagster.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
 
 __all__ = [
     "AnthropicBatchResource",
+    "BatchAssetComponent",
+    "BatchAssetTranslatorData",
+    "BatchChecks",
     "BatchParquetIOManager",
+    "BatchRunConfig",
+    "BatchorComponent",
     "BatchorResource",
+    "CheckThreshold",
+    "DagsterBatchorTranslator",
     "GeminiBatchResource",
     "HoldKind",
     "OpenAIBatchResource",

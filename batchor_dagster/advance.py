@@ -9,7 +9,7 @@ from batchor_core import BatchorError, BatchRunner, ConfigurationError, Run, Run
 from batchor_dagster.connections import BATCHOR_RESOURCE, location_of, open_runner
 from batchor_dagster.constants import ADVANCE_JOB, TAG_KIND, RunKind
 from batchor_dagster.declaration import BatchAssetDeclaration
-from batchor_dagster.metadata import progress_metadata
+from batchor_dagster.metadata import observations, progress_metadata
 
 ADVANCE_OP = "advance"
 ADVANCE_SECONDS = 600.0
@@ -30,12 +30,18 @@ class AdvanceConfig(dg.Config):
 
 
 def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDefinition:
-    """Return the job; it is no asset run, so it loads no inputs and disturbs no partition."""
+    """Return the job; it is no asset run, so it loads no inputs and disturbs no partition.
+
+    Args:
+        declarations: Of the assets whose providers are known; other accounts are looked for among
+            the code location's resources.
+    """
     resource_keys = {BATCHOR_RESOURCE, *(d.provider for d in declarations)}
 
     @dg.op(name=ADVANCE_OP, required_resource_keys=resource_keys)
     def advance(context: dg.OpExecutionContext, config: AdvanceConfig) -> None:
-        with open_runner(context.resources, location_of(context.run)) as runner:
+        location, others = location_of(context.run), context.job_def.resource_defs
+        with open_runner(context.resources, location, others) as runner:
             failed = [
                 run_id for run_id in config.batch_runs if not _advance(context, runner, run_id)
             ]
@@ -91,12 +97,10 @@ def _drive(run: Run) -> list[str]:
 
 
 def _observe(context: dg.OpExecutionContext, runner: BatchRunner, run: Run) -> None:
-    metadata = progress_metadata(run.summary(), run)
-    for member in runner.store.list_members(run.run_id):
-        context.log_event(
-            dg.AssetObservation(
-                dg.AssetKey.from_user_string(member.identity.asset),
-                partition=member.identity.partition or None,
-                metadata=metadata,
-            )
-        )
+    identities = [member.identity for member in runner.store.list_members(run.run_id)]
+    if not identities:
+        return
+    key = dg.AssetKey.from_user_string(identities[0].asset)
+    partitions = [identity.partition for identity in identities]
+    for observation in observations(key, partitions, progress_metadata(run.summary(), run)):
+        context.log_event(observation)

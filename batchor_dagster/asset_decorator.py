@@ -1,31 +1,33 @@
 """``@batch_asset``: a partitioned asset whose rows are answered by a batch API."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import BaseModel
 
-from batchor_core import ArtifactPolicy, ChunkPolicy, ConfigurationError, RetryPolicy
+from batchor_core import (
+    ArtifactPolicy,
+    ChunkPolicy,
+    ConfigurationError,
+    RetryPolicy,
+    TokenPrice,
+)
 from batchor_core.integration import (
     Dialect,
     PromptBuilder,
     PromptTemplate,
-    ResultDeclaration,
-    arrow_type,
-    build_result_schema,
     compile_schema,
 )
-from batchor_dagster.connections import BATCHOR_RESOURCE, location_of, open_runner
-from batchor_dagster.constants import TAG_ASSET, TAG_BATCH_RUN
-from batchor_dagster.declaration import BatchAssetDeclaration, attach
-from batchor_dagster.hold import is_hold
-from batchor_dagster.materialise import has_failed_verdict, materialise
-from batchor_dagster.request import request
-from batchor_dagster.step import Step, explained
+from batchor_dagster.checks import ALL_CHECKS, BatchChecks, check_specs
+from batchor_dagster.compute import compute_function
+from batchor_dagster.declaration import BatchAssetDeclaration
+from batchor_dagster.metadata import definition_metadata
+from batchor_dagster.partition_view import by_partition
+from batchor_dagster.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
 
 _DIALECTS = {
     "openai": Dialect.OPENAI,
@@ -39,7 +41,7 @@ any other key that is done when the first request spools its rows."""
 def batch_asset(
     *,
     model: str,
-    output: type[BaseModel] | None = None,
+    output: type[BaseModel] | Mapping[str, Any] | None = None,
     provider: str = "openai",
     prompt_template: str | None = None,
     build_prompt: PromptBuilder | None = None,
@@ -49,6 +51,7 @@ def batch_asset(
     max_output_tokens: int | None = None,
     endpoint: str | None = None,
     dimensions: int | None = None,
+    price: TokenPrice | None = None,
     keep: Mapping[str, Any] | None = None,
     id_column: str | None = None,
     chunks: ChunkPolicy | None = None,
@@ -58,15 +61,19 @@ def batch_asset(
     on_lost: Literal["fail", "resend"] = "fail",
     reuse: Literal["partition", "namespace", "off"] = "partition",
     max_failure_rate: float = 1.0,
+    budget_usd: float | None = None,
     cancel_on_termination: bool = True,
     wait: bool = False,
     io_type: Literal["lazy", "eager"] = "lazy",
+    checks: BatchChecks | None = ALL_CHECKS,
+    column_lineage: Mapping[str, Sequence[dg.TableColumnDep]] | None = None,
     key: dg.AssetKey | str | Sequence[str] | None = None,
     name: str | None = None,
     key_prefix: str | Sequence[str] | None = None,
     ins: Mapping[str, dg.AssetIn] | None = None,
     deps: Iterable[Any] | None = None,
     partitions_def: dg.PartitionsDefinition[Any] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
     group_name: str | None = None,
     description: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -80,6 +87,7 @@ def batch_asset(
     code_version: str | None = None,
     op_tags: Mapping[str, Any] | None = None,
     pool: str | None = None,
+    translator: DagsterBatchorTranslator | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare an asset whose rows are answered by an LLM through a provider's batch API.
 
@@ -94,7 +102,8 @@ def batch_asset(
 
     Args:
         model: The provider's model, as ``gpt-4.1-mini``.
-        output: A Pydantic model that every answer has to satisfy, importable at module level.
+        output: What every answer has to satisfy: a Pydantic model, importable at module level, or a
+            JSON Schema.
         provider: Resource key of an ``OpenAIBatchResource``, ``AnthropicBatchResource`` or
             ``GeminiBatchResource``.
         prompt_template: As ``"Summarise: {text}"``; without it and ``build_prompt`` the rows'
@@ -106,6 +115,7 @@ def batch_asset(
         max_output_tokens: Upper bound of an answer; Anthropic wants one.
         endpoint: As ``chat`` or ``embeddings``; default: the provider's usual one.
         dimensions: Length of embedding vectors; default: the model's own, where known.
+        price: What the model's tokens cost; default: what is known. A budget needs one.
         keep: Columns of the rows that the stored table keeps, with their types.
         id_column: The column that holds unique ids; default: the row number.
         chunks: How large one provider batch may become.
@@ -120,17 +130,29 @@ def batch_asset(
             newest batch runs of the same model; ``off`` nobody's.
         max_failure_rate: Share of failed rows up to which a partition still materialises; one
             with rows but without a single answer never does.
+        budget_usd: What one batch run may cost, in US dollars, its retries included. Rows that are
+            too much for it as a whole are not sent, and the request fails; a batch run that comes
+            to its bound on the way is paused.
         cancel_on_termination: Whether cancelling the backfill, or terminating its hold or the
             request, cancels provider batches that nobody else waits for.
         wait: Wait for the answers in the request itself, holding its worker: for small jobs, for
             the command line and for tests.
         io_type: ``lazy`` hands the IO manager a LazyFrame, ``eager`` a DataFrame.
+        checks: The asset checks that come with it, with their thresholds; None for none.
+        column_lineage: From which upstream columns stored columns come. By default that is taken
+            from the names where exactly one upstream input is a frame: kept columns and the id
+            from its columns of these names, the answers from what the prompt template names; an
+            empty mapping says nothing.
         key: The asset's key; all that follow are passed on to ``dagster.asset``.
         name: See ``dagster.asset``.
         key_prefix: See ``dagster.asset``.
         ins: See ``dagster.asset``.
         deps: See ``dagster.asset``.
         partitions_def: See ``dagster.asset``.
+        backfill_policy: How many partitions one Dagster run of a backfill asks for: the function is
+            still called for each of them, and their rows share provider batches. The inputs' IO
+            managers have to load several partitions as a dict, and the asset's own has to take one,
+            as ``BatchParquetIOManager`` does. Recommended from a hundred partitions on.
         group_name: See ``dagster.asset``.
         description: Default: the function's docstring.
         metadata: See ``dagster.asset``.
@@ -144,6 +166,7 @@ def batch_asset(
         code_version: See ``dagster.asset``.
         op_tags: See ``dagster.asset``.
         pool: See ``dagster.asset``.
+        translator: Customises key, group, tags, owners and the like of many assets alike.
 
     Raises:
         SchemaNotSupportedError: The output model cannot be expressed for the provider.
@@ -152,9 +175,22 @@ def batch_asset(
     """
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        asset_key = _asset_key(function, key, name, key_prefix)
+        spec = dg.AssetSpec(
+            key=_asset_key(function, key, name, key_prefix),
+            deps=deps,
+            partitions_def=partitions_def,
+            group_name=group_name,
+            description=description or inspect.getdoc(function),
+            metadata=metadata,
+            tags=tags,
+            owners=owners,
+            kinds=set(kinds) if kinds is not None else {"llm", *({provider} & _DIALECTS.keys())},
+            automation_condition=automation_condition,
+            freshness_policy=freshness_policy,
+            code_version=code_version,
+        )
         declaration = BatchAssetDeclaration(
-            key=asset_key,
+            key=spec.key,
             provider=provider,
             model=model,
             output=output,
@@ -166,6 +202,7 @@ def batch_asset(
             max_output_tokens=max_output_tokens,
             endpoint=endpoint,
             dimensions=dimensions,
+            price=price,
             keep=dict(keep or {}),
             id_column=id_column,
             chunks=chunks or ChunkPolicy(),
@@ -175,34 +212,82 @@ def batch_asset(
             on_lost=on_lost,
             reuse=reuse,
             max_failure_rate=max_failure_rate,
+            budget_usd=budget_usd,
             cancel_on_termination=cancel_on_termination,
             wait=wait,
             io_type=io_type,
+            backfill_policy=backfill_policy,
+            checks=checks,
+            column_lineage=column_lineage,
             partitions_def=partitions_def,
         )
         _check(declaration)
-        return dg.asset(
-            key=asset_key,
-            ins=ins,
-            deps=deps,
-            partitions_def=partitions_def,
-            group_name=group_name,
-            description=description or inspect.getdoc(function),
-            metadata=metadata,
-            tags=tags,
-            owners=owners,
-            kinds=kinds if kinds is not None else {"llm", *({provider} & _DIALECTS.keys())},
-            io_manager_key=io_manager_key,
-            automation_condition=automation_condition,
-            freshness_policy=freshness_policy,
-            retry_policy=retry_policy,
-            code_version=code_version,
-            op_tags=op_tags,
-            pool=pool,
-            output_required=False,
-        )(_compute_function(function, declaration))
+        schema = declaration.result_schema() if declaration.has_fixed_schema else None
+        spec = spec.replace_attributes(
+            metadata={**definition_metadata(model, schema), **spec.metadata}
+        )
+        data = BatchAssetTranslatorData(declaration=declaration, spec=spec)
+        spec = (translator or DagsterBatchorTranslator()).get_asset_spec(data)
+        declaration = replace(declaration, key=spec.key, partitions_def=spec.partitions_def)
+
+        compute = compute_function(function, declaration)
+        arguments: dict[str, Any] = {
+            **_arguments_of(spec),
+            "ins": ins,
+            "io_manager_key": io_manager_key,
+            "retry_policy": retry_policy,
+            "op_tags": op_tags,
+            "pool": pool,
+            "output_required": False,
+            "check_specs": check_specs(spec.key, declaration.active_checks, spec.partitions_def),
+        }
+        made: dg.AssetsDefinition = dg.asset(**arguments)(compute)
+        if backfill_policy is None:
+            return made
+        arguments |= {
+            "ins": _ins_by_partition(made, ins or {}),
+            "backfill_policy": backfill_policy,  # in beta: Dagster warns of it
+        }
+        ranged: dg.AssetsDefinition = dg.asset(**arguments)(compute)
+        return ranged
 
     return decorate
+
+
+def _ins_by_partition(
+    made: dg.AssetsDefinition, ins: Mapping[str, dg.AssetIn]
+) -> dict[str, dg.AssetIn]:
+    """Return an asset's inputs, to be loaded as dicts by partition."""
+    types = {
+        name: made.node_def.input_def_named(name).dagster_type
+        for name in made.node_keys_by_input_name
+    }
+    return {
+        name: ins.get(name, dg.AssetIn(key))._replace(
+            dagster_type=by_partition(types[name].typing_type)
+        )
+        for name, key in made.node_keys_by_input_name.items()
+        if not types[name].is_nothing
+    }
+
+
+def _arguments_of(spec: dg.AssetSpec) -> dict[str, Any]:
+    """Return what a spec says, as arguments of ``dagster.asset``, which takes no spec."""
+    kind_tags = {f"dagster/kind/{kind}" for kind in spec.kinds}
+    return {
+        "key": spec.key,
+        "deps": list(spec.deps),
+        "partitions_def": spec.partitions_def,
+        "group_name": spec.group_name,
+        "description": spec.description,
+        "metadata": spec.metadata,
+        "tags": {key: value for key, value in spec.tags.items() if key not in kind_tags},
+        "owners": list(spec.owners),
+        "kinds": spec.kinds,
+        "automation_condition": spec.automation_condition,
+        "freshness_policy": spec.freshness_policy,
+        "code_version": spec.code_version,
+    }
 
 
 def _check(declaration: BatchAssetDeclaration) -> None:
@@ -214,14 +299,13 @@ def _check(declaration: BatchAssetDeclaration) -> None:
     dialect = _DIALECTS.get(declaration.provider)
     if declaration.output is not None and dialect is not None:
         compile_schema(declaration.output, dialect, name=declaration.schema_name)
-    keep = {name: arrow_type(dtype) for name, dtype in declaration.keep.items()}
-    build_result_schema(
-        ResultDeclaration(
-            keep=keep,
-            output=declaration.output,
-            embedding_dimensions=declaration.dimensions,
+    names = declaration.result_schema().names
+    unknown = [name for name in declaration.column_lineage or {} if name not in names]
+    if unknown:
+        raise ConfigurationError(
+            f"column_lineage names {', '.join(map(repr, unknown))}, but the stored table has only "
+            f"{', '.join(map(repr, names))}"
         )
-    )
 
 
 def _asset_key(
@@ -236,67 +320,3 @@ def _asset_key(
         return dg.AssetKey.from_coercible(key)
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix or ())
     return dg.AssetKey([*prefix, name or function.__name__])
-
-
-def _compute_function(
-    function: Callable[..., Any], declaration: BatchAssetDeclaration
-) -> Callable[..., Iterator[dg.MaterializeResult[Any]]]:
-    """Return the step's function: the user's parameters behind a context, and our body."""
-    parameters = list(inspect.signature(function).parameters.values())
-    hints = get_type_hints(function, include_extras=True)
-    takes_context = bool(parameters) and parameters[0].name in ("context", "_context", "_")
-    inputs = parameters[1:] if takes_context else parameters
-    names = {p.name for p in inputs}
-
-    def compute(
-        context: dg.AssetExecutionContext, **arguments: Any
-    ) -> Iterator[dg.MaterializeResult[Any]]:
-        def read_items() -> Any:
-            theirs = {name: value for name, value in arguments.items() if name in names}
-            return function(context, **theirs) if takes_context else function(**theirs)
-
-        yield from _run_step(context, declaration, read_items)
-
-    first = inspect.Parameter(
-        "context",
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        annotation=dg.AssetExecutionContext,
-    )
-    typed = [p.replace(annotation=hints.get(p.name, p.annotation)) for p in inputs]
-    # As parameters, since Dagster takes required_resource_keys only without resource parameters.
-    resource: Any = dg.ResourceParam
-    ours = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=resource[Any])
-        for name in (BATCHOR_RESOURCE, declaration.provider)
-        if name not in names
-    ]
-    signature = inspect.Signature([first, *typed, *ours])
-    compute.__signature__ = signature  # type: ignore[attr-defined]  # Dagster reads it
-    compute.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    compute.__name__ = function.__name__
-    compute.__doc__ = function.__doc__
-    attach(compute, declaration)
-    return compute
-
-
-def _run_step(
-    context: dg.AssetExecutionContext,
-    declaration: BatchAssetDeclaration,
-    read_items: Callable[[], Any],
-) -> Iterator[dg.MaterializeResult[Any]]:
-    tags = context.run.tags
-    if is_hold(tags):
-        context.log.warning("this run only keeps a backfill open: there is nothing to do")
-        return
-    declaration = replace(declaration, key=context.asset_key)  # it may have a prefix by now
-    with explained(), open_runner(context.resources, location_of(context.run)) as runner:
-        step = Step(context=context, declaration=declaration, runner=runner, read_items=read_items)
-        if tags.get(TAG_ASSET) != declaration.name or _is_asked_again(step):
-            yield from request(step)
-        else:
-            yield from materialise(step, tags[TAG_BATCH_RUN])
-
-
-def _is_asked_again(step: Step) -> bool:
-    """Whether somebody re-executes a materialise run after its verdict: a new request, then."""
-    return step.context.run.parent_run_id is not None and has_failed_verdict(step)

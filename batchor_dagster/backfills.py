@@ -1,6 +1,6 @@
 """Keeping holds and backfills in step with the wishes behind them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 import dagster as dg
@@ -39,6 +39,7 @@ class Backfills:
     def __init__(self, instance: dg.DagsterInstance, location: str | None) -> None:
         self._instance = instance
         self._location = location
+        self._open = frozenset[str]()
         self.state: Callable[[str], BackfillState] = lru_cache(maxsize=None)(self._state)
         self.hold: Callable[[str], HoldState] = lru_cache(maxsize=None)(self._hold)
 
@@ -51,15 +52,20 @@ class Backfills:
         runs = self._instance.get_runs(
             dg.RunsFilter(tags={TAG_KIND: RunKind.HOLD.value}, statuses=_UNFINISHED)
         )
-        return [run for run in runs if self._location in (None, location_of(run))]
+        mine = [run for run in runs if self._location in (None, location_of(run))]
+        self._open = frozenset(run.run_id for run in mine)
+        return mine
 
-    def close_unneeded(self, holds: Sequence[dg.DagsterRun], wishes: Sequence[Wish]) -> int:
-        """Close the holds that no open wish stands behind; return their number.
+    def close_unneeded(self, holds: Sequence[dg.DagsterRun], needed: Collection[str | None]) -> int:
+        """Close the holds of backfills that nobody waits for; return their number.
 
         They end in success, failed partitions included (those are booked by their own Dagster
         runs), and as cancelled only where the backfill is being cancelled.
+
+        Args:
+            holds: Open ones.
+            needed: The backfills of all open waiters, read after the holds.
         """
-        needed = {wish.request.backfill for wish in wishes}
         closed = 0
         for hold in holds:
             backfill = hold.tags.get(TAG_WAITING_FOR, "")
@@ -76,15 +82,25 @@ class Backfills:
 
     def reason_to_end(self, wish: Wish) -> str | None:
         """Return why nobody wants a wish any more, or None."""
-        request = wish.request
-        if request.backfill and self.state(request.backfill) is BackfillState.CANCELLING:
-            return f"backfill {request.backfill} was cancelled"
-        if request.hold and self.hold(request.hold) is HoldState.CANCELLED:
-            return f"the hold of backfill {request.backfill} was terminated"
+        reason = self.reason_to_end_all(wish.request.backfill, wish.request.hold)
         run = wish.dagster_run
-        if run is not None and run.status is dg.DagsterRunStatus.CANCELED:
-            return f"the request's Dagster run {run.run_id} was terminated"
+        if reason is None and run is not None and run.status is dg.DagsterRunStatus.CANCELED:
+            return request_was_terminated(run.run_id)
+        return reason
+
+    def reason_to_end_all(self, backfill: str | None, hold: str | None) -> str | None:
+        """Return why nobody wants what a backfill or a hold stands for any more, or None."""
+        if backfill and self.state(backfill) is BackfillState.CANCELLING:
+            return f"backfill {backfill} was cancelled"
+        if hold and hold not in self._open and self.hold(hold) is HoldState.CANCELLED:
+            return f"the hold of backfill {backfill} was terminated"
         return None
+
+    def is_lost(self, backfill: str | None, hold: str | None) -> bool:
+        """Whether a hold is gone while its backfill is in progress."""
+        if backfill is None or hold is None or hold in self._open:
+            return False
+        return self.hold(hold) in _LOST and self.state(backfill) is BackfillState.OPEN
 
     def reopen(self, store: Store, wish: Wish, kind: HoldKind) -> str | None:
         """Open the hold of a wish again where it is missing while its backfill is in progress.
@@ -98,8 +114,7 @@ class Backfills:
         if self.state(request.backfill) is not BackfillState.OPEN:
             return None
         died_before = request.hold is None and run.status is dg.DagsterRunStatus.FAILURE
-        lost = request.hold is not None and self.hold(request.hold) in _LOST
-        if not (died_before or lost):
+        if not (died_before or self.is_lost(request.backfill, request.hold)):
             return None
         outcome = open_or_join(
             HoldRequest(
@@ -123,6 +138,11 @@ class Backfills:
 
     def _hold(self, run_id: str) -> HoldState:
         return hold_status(self._instance, run_id).state
+
+
+def request_was_terminated(run_id: str) -> str:
+    """Return the reason with which a waiter ends whose request was terminated."""
+    return f"the request's Dagster run {run_id} was terminated"
 
 
 _LOST = frozenset({HoldState.MISSING, HoldState.SUCCEEDED, HoldState.RETIRED, HoldState.FAILED})

@@ -1,10 +1,10 @@
 """From Dagster's resources to a runner: who reaches which provider with which key."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from dagster import DagsterRun
+from dagster import DagsterRun, ResourceDefinition, build_resources
 
 from batchor_core import BatchRunner, ConfigurationError
 from batchor_core.integration import BatchProvider, ProviderConfig
@@ -16,21 +16,41 @@ BATCHOR_RESOURCE = "batchor"
 
 
 @contextmanager
-def open_runner(resources: Any, location: str | None) -> Iterator[BatchRunner]:
+def open_runner(
+    resources: Any,
+    location: str | None,
+    others: Mapping[str, ResourceDefinition] | None = None,
+) -> Iterator[BatchRunner]:
     """Give a runner over a context's resources, closed after the block.
 
     Args:
         resources: ``context.resources`` of a step, an op or a sensor.
         location: Name of the code location.
+        others: Further resources of the code location: an account that ``resources`` lack is made
+            of them when it is needed.
     """
+    with ExitStack() as stack:
 
-    def connect(config: ProviderConfig) -> BatchProvider:
-        account = provider_resource(resources, config.credentials or "")
-        return connect_to(account.with_key(config))
+        def connect(config: ProviderConfig) -> BatchProvider:
+            key = config.credentials or ""
+            found = resources
+            if not hasattr(resources, key):
+                found = stack.enter_context(build_resources(_with_parts(key, others or {})))
+            return connect_to(provider_resource(found, key).with_key(config))
 
-    batchor = batchor_resource(resources)
-    with batchor.runner(location, connect) as runner:
-        yield runner
+        batchor = batchor_resource(resources)
+        yield stack.enter_context(batchor.runner(location, connect))
+
+
+def _with_parts(
+    key: str, definitions: Mapping[str, ResourceDefinition]
+) -> dict[str, ResourceDefinition]:
+    """Return a resource's definition with those that it is made of; nothing if there is none."""
+    needed = [key] if key in definitions else []
+    for each in needed:
+        parts = sorted(definitions[each].required_resource_keys)
+        needed += [part for part in parts if part in definitions and part not in needed]
+    return {each: definitions[each] for each in needed}
 
 
 def batchor_resource(resources: Any) -> BatchorResource:

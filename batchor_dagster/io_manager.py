@@ -7,13 +7,15 @@
 Key parts and partition keys are percent-encoded into one path segment each.
 """
 
+import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import polars as pl
 import pyarrow as pa
@@ -21,16 +23,20 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from dagster import (
     ConfigurableIOManager,
+    EnvVar,
     InputContext,
     MetadataValue,
     OutputContext,
+    StaticPartitionsDefinition,
     TableColumn,
     TableColumnConstraints,
     TableSchema,
+    TimeWindowPartitionsDefinition,
 )
 from pydantic import Field
 from upath import UPath
 
+from batchor_core import ConfigurationError
 from batchor_core.integration import path_segment
 from batchor_dagster.constants import (
     META_COLUMN_SCHEMA,
@@ -62,16 +68,18 @@ class BatchParquetIOManager(ConfigurableIOManager):
     upstream partitions are concatenated in partition order for these annotations, and are a dict by
     partition key for ``dict[str, <one of these>]`` and without an annotation. A partition
     without a file is an error, unless the input has the metadata
-    ``{"allow_missing_partitions": True}``.
+    ``{"allow_missing_partitions": True}``. Where there is no partition at all, as on the first day
+    of an asset that depends on its own yesterday, ``<one of these> | None`` is given None.
 
     Attributes:
         base_path: A local path, or any URL that fsspec knows.
-        storage_options: Passed to the fsspec file system, such as credentials.
+        storage_options: Passed to the fsspec file system, such as credentials; any value in it may
+            be an ``EnvVar``.
     """
 
     base_path: str = Field(description="A local path, or any URL that fsspec knows.")
     storage_options: dict[str, Any] = Field(
-        default_factory=dict, description="Passed to the fsspec file system."
+        default_factory=dict, repr=False, description="Passed to the fsspec file system."
     )
 
     def handle_output(self, context: OutputContext, obj: object) -> None:
@@ -115,8 +123,13 @@ class BatchParquetIOManager(ConfigurableIOManager):
         single = len(context.asset_partition_keys) == 1
         if wanted.by_partition or (wanted.is_open and not single):
             return frames
+        if not frames and not wanted.is_optional:
+            raise FileNotFoundError(
+                f"{_name(context)} has no partition to load in {folder}: annotate the input with "
+                "pl.DataFrame | None or dict[str, pl.DataFrame] where that may be"
+            )
         if not frames:
-            raise FileNotFoundError(f"{_name(context)} has no partition to load in {folder}")
+            return None
         return _concatenated(list(frames.values()))
 
     def path_for(self, asset_key_path: Sequence[str], partition_key: str | None = None) -> UPath:
@@ -137,7 +150,7 @@ class BatchParquetIOManager(ConfigurableIOManager):
         return self._folder(parts)
 
     def _folder(self, parts: Sequence[str]) -> UPath:
-        base: UPath = UPath(self.base_path, **self.storage_options)
+        base: UPath = UPath(self.base_path, **_from_environment(self.storage_options))
         return base.joinpath(*map(path_segment, parts))
 
     def _describe(
@@ -172,12 +185,17 @@ class _Wanted:
     frame_type: type
     by_partition: bool = False
     is_open: bool = False
+    is_optional: bool = False
 
     @classmethod
     def of(cls, annotation: object) -> "_Wanted":
         if annotation in _FRAME_TYPES:
             assert isinstance(annotation, type)
             return cls(frame_type=annotation)
+        if get_origin(annotation) in (Union, UnionType) and type(None) in get_args(annotation):
+            others = [other for other in get_args(annotation) if other is not type(None)]
+            if len(others) == 1 and others[0] in _FRAME_TYPES:
+                return cls(frame_type=others[0], is_optional=True)
         if annotation is Any or annotation is object or annotation is None:
             return cls(frame_type=pl.DataFrame, is_open=True)
         origin = get_origin(annotation) or annotation
@@ -210,6 +228,24 @@ def _frames_by_partition(partition_keys: Sequence[str], obj: object) -> Mapping[
             f"for each partition key, not a {type(obj).__name__}"
         )
     return {str(partition_keys[0]): obj}
+
+
+def _from_environment(value: Any) -> Any:
+    """Return options with their variables' values: Dagster looks into typed settings only."""
+    if isinstance(value, EnvVar):
+        return _variable(value.env_var_name)
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"env"}:  # what Dagster makes of an EnvVar
+        return _variable(value["env"])
+    return {name: _from_environment(inner) for name, inner in value.items()}
+
+
+def _variable(name: str) -> str:
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise ConfigurationError(f"the environment variable {name} is not set") from None
 
 
 def _whole_path(folder: UPath) -> UPath:
@@ -279,7 +315,7 @@ def _sum(written: Sequence[_Written]) -> _Written:
 
 
 def _load_partitions(context: InputContext, folder: UPath, frame_type: type) -> dict[str, Any]:
-    paths = {str(key): _partition_path(folder, key) for key in context.asset_partition_keys}
+    paths = {key: _partition_path(folder, key) for key in _partition_keys(context)}
     missing = [key for key, path in paths.items() if not path.exists()]
     if missing and not (context.definition_metadata or {}).get(ALLOW_MISSING_PARTITIONS, False):
         shown = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
@@ -289,6 +325,20 @@ def _load_partitions(context: InputContext, folder: UPath, frame_type: type) -> 
             f"{{{ALLOW_MISSING_PARTITIONS!r}: True}}"
         )
     return {key: _load(path, frame_type) for key, path in paths.items() if key not in missing}
+
+
+def _partition_keys(context: InputContext) -> list[str]:
+    """Return the keys in the order of the partitions; a mapping may give them in any."""
+    keys = [str(key) for key in context.asset_partition_keys]
+    definition = context.asset_partitions_def
+    if len(keys) < 2 or isinstance(definition, TimeWindowPartitionsDefinition):  # these are sorted
+        return keys
+    is_static = isinstance(definition, StaticPartitionsDefinition)
+    known = definition.get_partition_keys(
+        dynamic_partitions_store=None if is_static else context.instance
+    )
+    order = {str(key): position for position, key in enumerate(known)}
+    return sorted(keys, key=lambda key: order.get(key, len(order)))
 
 
 def _load(path: UPath, frame_type: type) -> Any:

@@ -1,12 +1,18 @@
-"""Turning a finished batch run into a materialised partition, or into a failure that says why."""
+"""Turning a finished batch run into materialised partitions, or into a failure that says why."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+import polars as pl
 
 from batchor_core import Run, RunState
 from batchor_core.errors import StaleTransitionError
+from batchor_core.integration import MemberResults
+from batchor_dagster.checks import blocking_failures, check_results, evaluations
 from batchor_dagster.constants import TAG_SEGMENT, TAG_WAITER
 from batchor_dagster.metadata import (
     PartitionTotals,
@@ -14,37 +20,60 @@ from batchor_dagster.metadata import (
     preview_metadata,
     verdict_text,
 )
+from batchor_dagster.segments import is_good
 from batchor_dagster.step import Step
 from batchor_dagster.waiters import Segment, SegmentState, segments_of, with_segment
 
+_SHOWN_PROBLEMS = 3
 
-def materialise(step: Step, run_id: str) -> Iterator[dg.MaterializeResult[Any]]:
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The finished batch run that answered some of a step's partitions.
+
+    Attributes:
+        partitions: Empty for an unpartitioned asset.
+    """
+
+    run: Run
+    partitions: tuple[str, ...]
+
+
+def materialise(step: Step, run_id: str) -> Iterator[Any]:
     """Materialise what a waiter asked for; launched by the materialise sensor."""
-    run = step.runner.get_run(run_id)
+    answers = Answers(run=step.runner.get_run(run_id), partitions=step.partitions)
+    results: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
     try:
-        yield from materialise_in_step(step, run)
+        for event in materialise_in_step(step, [answers]):
+            yield event
+            results += _results_in(event)
     except dg.Failure as failure:
         _store_verdict(step, failure.description or "failed")
         raise
+    # What blocks fails the step after our last word. All is stored, so that is final too.
+    blocked = blocking_failures(results, step.declaration.active_checks)
+    if blocked is not None:
+        _store_verdict(step, blocked)
 
 
-def materialise_in_step(step: Step, run: Run) -> Iterator[dg.MaterializeResult[Any]]:
-    """Yield the step's partition, or raise its verdict.
+def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]:
+    """Yield the step's partitions, all of them, or raise their verdict.
 
     Raises:
-        dagster.Failure: Too many rows failed, or the batch run did not come to its own end.
+        dagster.Failure: Too many rows of a partition failed, or a batch run did not come to its own
+            end.
     """
-    totals = PartitionTotals.of(run.result_parts())
-    problem = _problem(step, run, totals)
-    partitioned = bool(step.partitions)
-    metadata = partition_metadata(run, totals, partitioned=partitioned)
-    if problem is not None:
-        raise dg.Failure(description=problem, metadata=metadata, allow_retries=False)
-    frame = run.results_frame()
-    value = frame if step.declaration.io_type == "lazy" else frame.collect()
-    yield dg.MaterializeResult(
-        asset_key=step.declaration.key, value=value, metadata=metadata | preview_metadata(frame)
-    )
+    for each in answers:
+        _refuse_without_results(each.run)
+    with ExitStack() as stack:
+        found = {}
+        for each in answers:
+            results = stack.enter_context(each.run.results_by_member())
+            for partition in each.partitions or ("",):
+                found[partition] = _Partition.of(step, each.run, results, partition)
+        _refuse_bad(step, found)
+        # The IO manager reads the frames while we are suspended here, within the context.
+        yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
 
 
 def has_failed_verdict(step: Step) -> bool:
@@ -52,30 +81,113 @@ def has_failed_verdict(step: Step) -> bool:
     return _tagged_segment(step)[1].state is SegmentState.FAILED
 
 
-def _problem(step: Step, run: Run, totals: PartitionTotals) -> str | None:
+@dataclass(frozen=True, kw_only=True)
+class _Partition:
+    """What there is to say of one partition, or of an asset without partitions.
+
+    Attributes:
+        key: Empty for an asset without partitions.
+        frame: Its rows, not read yet.
+    """
+
+    key: str
+    run: Run
+    totals: PartitionTotals
+    frame: pl.LazyFrame
+    input_rows: int
+    is_partitioned: bool
+
+    @classmethod
+    def of(cls, step: Step, run: Run, results: MemberResults, partition: str) -> "_Partition":
+        return cls(
+            key=partition,
+            run=run,
+            totals=PartitionTotals.of(results.tables(partition)),
+            frame=results.frame(partition),
+            input_rows=results.row_count(partition),
+            is_partitioned=bool(step.partitions),
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what is shown of it."""
+        return partition_metadata(
+            self.run, self.totals, partitioned=self.is_partitioned
+        ) | preview_metadata(self.frame)
+
+    def check_results(self, step: Step) -> list[dg.AssetCheckResult]:
+        """Return what the asset's checks find."""
+        return check_results(
+            step.declaration.key,
+            step.declaration.active_checks,
+            self.totals,
+            input_rows=self.input_rows,
+            cost_usd=self.totals.known_cost(self.run.plan.price),
+        )
+
+
+def _events(step: Step, partitions: Sequence[_Partition]) -> Iterator[Any]:
+    key, active = step.declaration.key, step.declaration.active_checks
+    if len(partitions) == 1:
+        (only,) = partitions
+        yield dg.MaterializeResult(
+            asset_key=key,
+            value=_value(step, only.frame),
+            metadata=only.metadata(),
+            check_results=only.check_results(step),
+        )
+        return
+    for one in partitions:
+        # A result's own metadata would go to every partition alike.
+        step.context.add_asset_metadata(one.metadata(), asset_key=key, partition_key=one.key)
+    yield dg.MaterializeResult(
+        asset_key=key, value={one.key: _value(step, one.frame) for one in partitions}
+    )
+    for one in partitions:
+        yield from evaluations(one.check_results(step), active, one.key)
+
+
+def _value(step: Step, frame: pl.LazyFrame) -> pl.LazyFrame | pl.DataFrame:
+    return frame if step.declaration.io_type == "lazy" else frame.collect()
+
+
+def _results_in(event: Any) -> Sequence[dg.AssetCheckResult | dg.AssetCheckEvaluation]:
+    if isinstance(event, dg.AssetCheckEvaluation):
+        return [event]
+    return event.check_results or () if isinstance(event, dg.MaterializeResult) else ()
+
+
+def _refuse_without_results(run: Run) -> None:
     if run.status in (RunState.CANCELLED, RunState.FAILED):
         why = run.control_reason or run.record.error_message or "no reason given"
-        return f"batch run {run.run_id!r} was {run.status.value}: {why}"
+        text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
+        raise dg.Failure(description=text, allow_retries=False)
+
+
+def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
+    """Raise what stands against materialising these partitions."""
     most = step.declaration.max_failure_rate
-    if totals.rows and (not totals.ok or totals.failure_rate > most):
-        return verdict_text(totals, most)
-    return None
+    bad = [p for p in partitions.values() if not is_good(p.totals.rows, p.totals.ok, most)]
+    if not bad:
+        return
+    texts = [verdict_text(one.totals, most) for one in bad[:_SHOWN_PROBLEMS]]
+    if len(partitions) > 1:
+        texts = [f"{one.key!r}: {text}" for one, text in zip(bad, texts, strict=False)]
+        more = "; …" if len(bad) > _SHOWN_PROBLEMS else ""
+        text = f"{len(bad)} of {len(partitions)} partitions failed: {'; '.join(texts)}{more}"
+    else:
+        text = texts[0]
+    metadata = bad[0].metadata() if len(bad) == 1 else None
+    raise dg.Failure(description=text, metadata=metadata, allow_retries=False)
 
 
 def _store_verdict(step: Step, reason: str) -> None:
     """Record the verdict before the step fails with it, so that it is not tried again."""
     store = step.runner.store
     waiter_id, segment = _tagged_segment(step)
-    failed = Segment(
-        index=segment.index,
-        partitions=segment.partitions,
-        attempt=segment.attempt,
-        state=SegmentState.FAILED,
-        reason=reason,
-    )
+    failed = dataclasses.replace(segment, state=SegmentState.FAILED, reason=reason)
     waiter = store.get_waiter(waiter_id)
     try:
-        store.update_waiter(waiter, progress=with_segment(waiter, failed))
+        store.update_waiter(waiter, progress=with_segment(waiter.progress, failed))
     except StaleTransitionError:  # ended meanwhile: nobody asks for the verdict any more
         step.context.log.info("the waiter has ended; its verdict is not stored")
 

@@ -1,7 +1,8 @@
 """What is shown in Dagster's UI of a batch run, a partition and its rows."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,13 +11,39 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchor_core import Run, RunSummary
+from batchor_core import Estimate, Run, RunSummary
 from batchor_core.integration import Price
 from batchor_dagster import constants as c
+from batchor_dagster.console import console_metadata
 
 _SHOWN_ERROR_CODES = 5
+_OBSERVED_PARTITIONS = 100
 _PREVIEW_ROWS = 5
-_PREVIEW_CHARS = 120
+_PREVIEW_CHARS = 60
+_INVALID_OUTPUT = "invalid_output"
+
+
+_OWN_COLUMNS = {
+    "item_id": "The id column's value, or the row number from 0.",
+    "output_text": "The answer.",
+    "embedding": "The vector.",
+    "batch_status": "`ok` or `failed`.",
+    "batch_error_code": "Of a failed row: the provider's code, or one of ours.",
+    "batch_error_message": "Of a failed row.",
+    "batch_output_text": "What a failed row was answered, as it came.",
+    "batch_finish_reason": "Why the answer ended, in the provider's word.",
+    "batch_attempts": "Executed and paid requests.",
+    "batch_reused": "Whether the answer was taken over from an earlier batch run, at no cost.",
+    "batch_model": "The model that answered.",
+    "batch_input_tokens": "Tokens of the prompts, cached ones included, over all attempts.",
+    "batch_cached_input_tokens": "Of them read from the provider's cache.",
+    "batch_output_tokens": "Tokens of the answers, reasoning included, over all attempts.",
+    "batch_reasoning_tokens": "Of them reasoning.",
+    "batch_cost_usd": "At batch price, over all attempts; null where the price is unknown.",
+    "batch_provider_batch_id": "Where to look at the provider.",
+    "batch_request_id": "Where to look at the provider.",
+}
+"""What the columns that every batch asset has are about."""
 
 
 @dataclass(kw_only=True)
@@ -45,6 +72,20 @@ class PartitionTotals:
     def failure_rate(self) -> float:
         """Share of failed rows, 0 for none at all."""
         return self.failed / self.rows if self.rows else 0.0
+
+    @property
+    def invalid(self) -> int:
+        """Rows whose answer does not satisfy the output model."""
+        return self.error_codes[_INVALID_OUTPUT]
+
+    @property
+    def invalid_output_rate(self) -> float:
+        """Share of rows with invalid output, 0 for none at all."""
+        return self.invalid / self.rows if self.rows else 0.0
+
+    def known_cost(self, price: Price | None) -> float | None:
+        """Return what the rows have cost in US dollars; None if a part of it is not known."""
+        return None if price is None or self.has_unknown_cost else _dollars(self.cost_usd)
 
     @classmethod
     def of(cls, parts: Iterable[pa.Table]) -> "PartitionTotals":
@@ -76,6 +117,12 @@ def _sum(part: pa.Table, column: str) -> Any:
     return pc.sum(part[column]).as_py() or 0
 
 
+def definition_metadata(model: str, schema: pa.Schema | None) -> dict[str, Any]:
+    """Return what is known of an asset before it is materialised."""
+    shown = {} if schema is None else {c.META_COLUMN_SCHEMA: table_schema(schema)}
+    return {c.META_MODEL: model, **shown}
+
+
 def partition_metadata(run: Run, totals: PartitionTotals, *, partitioned: bool) -> dict[str, Any]:
     """Return the metadata of a materialised partition; counts and costs are numbers to plot."""
     config = run.plan.job.provider_config
@@ -91,48 +138,83 @@ def partition_metadata(run: Run, totals: PartitionTotals, *, partitioned: bool) 
         c.META_ROWS_FAILED: totals.failed,
         c.META_ROWS_REUSED: totals.reused,
         c.META_FAILURE_RATE: totals.failure_rate,
+        c.META_INVALID_OUTPUT_RATE: totals.invalid_output_rate,
         c.META_INPUT_TOKENS: totals.input_tokens,
         c.META_CACHED_INPUT_TOKENS: totals.cached_input_tokens,
         c.META_OUTPUT_TOKENS: totals.output_tokens,
         c.META_REASONING_TOKENS: totals.reasoning_tokens,
         c.META_PROVIDER_BATCHES: dg.MetadataValue.json(sorted(totals.batches)),
-        f"{config.provider}.{config.model}.calls": totals.attempts,
-        f"{config.provider}.{config.model}.total_tokens": (
-            totals.input_tokens + totals.output_tokens
-        ),
     }
     if totals.error_codes:
         metadata[c.META_ERROR_CODES] = dg.MetadataValue.json(dict(totals.error_codes))
-    return metadata | _cost_metadata(totals, run.plan.price)
+    return {
+        **metadata,
+        **_cost_metadata(totals, run.plan.price),
+        **_usage_metadata(f"{config.provider}.{config.model}", totals),
+        **console_metadata(run, sorted(totals.batches)),
+    }
 
 
 def preview_metadata(frame: pl.LazyFrame) -> dict[str, Any]:
-    """Return the first rows as a Markdown table, long values cut."""
+    """Return the first rows as a table: long values are cut, lists and structs are JSON."""
     head = frame.select(~pl.selectors.starts_with("batch_")).head(_PREVIEW_ROWS).collect()
-    names = head.columns
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_cell(v) for v in row) + " |" for row in head.iter_rows()]
-    return {c.META_PREVIEW: dg.MetadataValue.md("\n".join(lines))}
+    columns = [dg.TableColumn(name, str(dtype)) for name, dtype in head.schema.items()]
+    records = [
+        dg.TableRecord({name: _cell(value) for name, value in row.items()})
+        for row in head.iter_rows(named=True)
+    ]
+    return {
+        c.META_PREVIEW: dg.MetadataValue.table(
+            records=records, schema=dg.TableSchema(columns=columns)
+        )
+    }
 
 
 def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
     """Return the metadata of a progress observation."""
     counts = summary.counts
+    batches = run.provider_batch_ids()
     metadata: dict[str, Any] = {
-        c.META_BATCH_RUN: run.run_id,
-        c.META_STATUS: _status(summary),
-        c.META_MODEL: run.plan.job.provider_config.model,
-        c.META_ROWS: counts.total,
-        c.META_ROWS_OK: counts.ok,
-        c.META_ROWS_FAILED: counts.failed,
-        c.META_ROWS_RETRYING: counts.retrying,
-        c.META_ROWS_IN_FLIGHT: counts.in_flight,
-        c.META_ROWS_READY: counts.ready,
-        c.META_PROVIDER_BATCHES: dg.MetadataValue.json(run.provider_batch_ids()),
+        c.META_PROGRESS_BATCH_RUN: run.run_id,
+        c.META_PROGRESS_STATUS: _status(summary),
+        c.META_PROGRESS_ROWS: counts.total,
+        c.META_PROGRESS_ROWS_OK: counts.ok,
+        c.META_PROGRESS_ROWS_FAILED: counts.failed,
+        c.META_PROGRESS_ROWS_RETRYING: counts.retrying,
+        c.META_PROGRESS_ROWS_IN_FLIGHT: counts.in_flight,
+        c.META_PROGRESS_ROWS_READY: counts.ready,
+        c.META_PROGRESS_BATCHES: dg.MetadataValue.json(batches),
     }
     if summary.cost_usd is not None:
-        metadata[c.META_COST_USD] = _dollars(summary.cost_usd)
-    return metadata
+        metadata[c.META_PROGRESS_COST_USD] = _dollars(summary.cost_usd)
+    return metadata | console_metadata(run, batches, is_progress=True)
+
+
+def estimate_metadata(estimate: Estimate) -> dict[str, Any]:
+    """Return the metadata of a dry run."""
+    metadata: dict[str, Any] = {
+        c.META_ESTIMATED_ROWS: estimate.rows,
+        c.META_ESTIMATED_INPUT_TOKENS: estimate.input_tokens,
+        c.META_ESTIMATED_OUTPUT_TOKENS: estimate.output_tokens,
+        c.META_ESTIMATED_BATCHES: estimate.provider_batches,
+    }
+    costs = {
+        c.META_ESTIMATED_COST_USD: estimate.expected_usd,
+        c.META_ESTIMATED_MAX_COST_USD: estimate.high_usd,
+        c.META_ESTIMATED_SAVING_USD: estimate.saving_usd,
+    }
+    return metadata | {key: _dollars(cost) for key, cost in costs.items() if cost is not None}
+
+
+def observations(
+    key: dg.AssetKey, partitions: Sequence[str], metadata: dict[str, Any]
+) -> Iterator[dg.AssetObservation]:
+    """Yield what tells the partitions of a batch run, or the asset as a whole, how it stands.
+
+    Each observation costs milliseconds: of very many partitions only the first are told.
+    """
+    for partition in partitions[:_OBSERVED_PARTITIONS] or ("",):
+        yield dg.AssetObservation(key, partition=partition or None, metadata=metadata)
 
 
 def verdict_text(totals: PartitionTotals, max_failure_rate: float) -> str:
@@ -152,7 +234,7 @@ def table_schema(schema: pa.Schema) -> dg.TableSchema:
             dg.TableColumn(
                 name=column.name,
                 type=str(column.type),
-                description=_description(column),
+                description=_description(column) or _OWN_COLUMNS.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
             )
             for column in schema
@@ -161,10 +243,20 @@ def table_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def _cost_metadata(totals: PartitionTotals, price: Price | None) -> dict[str, Any]:
-    if price is None or totals.has_unknown_cost:
+    cost_usd = totals.known_cost(price)
+    if cost_usd is None or price is None:
         return {}
     saving_usd = totals.cost_usd * (price.realtime_factor - 1)
-    return {c.META_COST_USD: _dollars(totals.cost_usd), c.META_SAVING_USD: _dollars(saving_usd)}
+    return {c.META_COST_USD: cost_usd, c.META_SAVING_USD: _dollars(saving_usd)}
+
+
+def _usage_metadata(prefix: str, totals: PartitionTotals) -> dict[str, int]:
+    return {
+        f"{prefix}.{c.USAGE_CALLS}": totals.attempts,
+        f"{prefix}.{c.USAGE_TOTAL_TOKENS}": totals.input_tokens + totals.output_tokens,
+        f"{prefix}.{c.USAGE_PROMPT_TOKENS}": totals.input_tokens,
+        f"{prefix}.{c.USAGE_COMPLETION_TOKENS}": totals.output_tokens,
+    }
 
 
 def _dollars(amount: float) -> float:
@@ -180,11 +272,33 @@ def _status(summary: RunSummary) -> str:
 
 
 def _description(column: pa.Field) -> str | None:
+    """Return what the output model says of a column, and of the fields inside of it."""
+    own = _said(column)
+    inner = [f"- `{path}`: {text}" for path, text in _inner_descriptions(column.type, "")]
+    return "\n".join([own or "", "", *inner]).strip() if inner else own
+
+
+def _inner_descriptions(dtype: pa.DataType, prefix: str) -> Iterator[tuple[str, str]]:
+    if pa.types.is_struct(dtype):
+        for inner in dtype:
+            text = _said(inner)
+            if text:
+                yield f"{prefix}{inner.name}", text
+            yield from _inner_descriptions(inner.type, f"{prefix}{inner.name}.")
+    elif pa.types.is_list(dtype):
+        yield from _inner_descriptions(dtype.value_type, prefix)
+    elif pa.types.is_map(dtype):
+        yield from _inner_descriptions(dtype.item_type, prefix)
+
+
+def _said(column: pa.Field) -> str | None:
     text = (column.metadata or {}).get(b"description")
     return text.decode() if text else None
 
 
-def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    text = text.replace("|", "\\|").replace("\n", " ")
+def _cell(value: object) -> str | int | float | bool | None:
+    if value is None or isinstance(value, int | float | bool):
+        return value
+    is_nested = isinstance(value, dict | list)
+    text = json.dumps(value, default=str, ensure_ascii=False) if is_nested else str(value)
     return text if len(text) <= _PREVIEW_CHARS else text[: _PREVIEW_CHARS - 1] + "…"

@@ -1,6 +1,7 @@
 """Whether a partition is still defined."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import dagster as dg
@@ -20,6 +21,9 @@ class DefinedPartitions:
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
         self._keys: Callable[[AnyPartitions], frozenset[str]] = lru_cache(maxsize=None)(self._list)
+        self._places: Callable[[AnyPartitions], Mapping[str, int]] = lru_cache(maxsize=None)(
+            self._number
+        )
 
     def has(self, partitions_def: AnyPartitions | None, key: str) -> bool:
         """Return whether there is a partition of this key; of no partitions, only the empty one."""
@@ -33,6 +37,30 @@ class DefinedPartitions:
             case _:
                 return partitions_def.has_partition_key(key)
 
+    def places(self, partitions_def: AnyPartitions) -> Mapping[str, int]:
+        """Return a number for each partition: those of a range of one dimension follow each other.
+
+        A Dagster run takes a range of partitions. In two dimensions a range is a rectangle, so that
+        the last of a row and the first of the next are not next to each other.
+        """
+        return self._places(partitions_def)
+
+    def is_rectangle(self, partitions_def: AnyPartitions, keys: Sequence[str]) -> bool:
+        """Whether keys of several dimensions are all combinations of a range in each of them."""
+        if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+            return False
+        values = zip(*(key.split("|") for key in keys), strict=True)
+        ranges = [list(dict.fromkeys(dimension)) for dimension in values]
+        return len(keys) == math.prod(map(len, ranges)) and all(
+            self._are_adjacent(dimension.partitions_def, found)
+            for dimension, found in zip(partitions_def.partitions_defs, ranges, strict=True)
+        )
+
+    def _are_adjacent(self, partitions_def: AnyPartitions, keys: Sequence[str]) -> bool:
+        places = self.places(partitions_def)
+        found = [places[key] for key in keys if key in places]
+        return found == list(range(found[0], found[0] + len(keys))) if found else False
+
     def _has_dimensions(self, partitions_def: dg.MultiPartitionsDefinition, key: str) -> bool:
         dimensions = partitions_def.partitions_defs  # in the order of the key's parts
         parts = key.split("|")
@@ -45,3 +73,11 @@ class DefinedPartitions:
         if isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name:
             return frozenset(self._instance.get_dynamic_partitions(partitions_def.name))
         return frozenset(partitions_def.get_partition_keys())
+
+    def _number(self, partitions_def: AnyPartitions) -> Mapping[str, int]:
+        keys = partitions_def.get_partition_keys(dynamic_partitions_store=self._instance)
+        row = len(keys) or 1
+        if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+            last = partitions_def.partitions_defs[-1].partitions_def
+            row = len(last.get_partition_keys(dynamic_partitions_store=self._instance)) or 1
+        return {str(key): number + number // row for number, key in enumerate(keys)}

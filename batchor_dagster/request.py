@@ -1,27 +1,36 @@
-"""A request: spool the rows, claim the partition, open the hold, submit, and be gone.
+"""A request: spool the rows, claim the partitions, open the hold, submit, and be gone.
 
 The order matters, and each line says what a crash behind it leaves: a spooled run that nobody has
 claimed was never sent; from the claim on the sensors carry on; the hold comes before anything is
 sent, so that a backfill never sees its last run end without one.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchJob, Run, RunControlState
+from batchor_core import BatchJob, ReusePolicy, Run, RunControlState
+from batchor_core.errors import BudgetExceededError
 from batchor_core.integration import (
-    ClaimResult,
+    LimitedItemSource,
     MemberClaim,
+    MemberItemSource,
+    MemberRows,
     WaiterRequest,
     WaiterState,
+    change_budget,
     check_importable,
     new_waiter_id,
+    source_of,
 )
+from batchor_dagster.constants import TAG_BACKFILL
+from batchor_dagster.elsewhere import out_of_reach
 from batchor_dagster.hold import HoldRequest, open_or_join
-from batchor_dagster.materialise import materialise_in_step
-from batchor_dagster.metadata import progress_metadata
+from batchor_dagster.materialise import Answers, materialise_in_step
+from batchor_dagster.metadata import estimate_metadata, observations, progress_metadata
 from batchor_dagster.sensor_state import stopped_sensors
 from batchor_dagster.step import Step
 from batchor_dagster.waiters import Request
@@ -32,24 +41,57 @@ SUBMIT_SECONDS = 30.0
 CANCEL_SECONDS = 20.0
 
 
-def request(step: Step) -> Iterator[dg.MaterializeResult[Any]]:
-    """Ask for the answers of the step's partition.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Partitions of the step that one batch run answers, and the waiter that stands for them."""
 
-    Yields nothing unless they are there already (or the asset waits for them itself): the
-    partition is materialised by a later Dagster run.
+    run: Run
+    waiter_id: str
+    partitions: tuple[str, ...]
+
+
+def request(step: Step) -> Iterator[Any]:
+    """Ask for the answers of the step's partitions.
+
+    Yields nothing unless they are all there already (or the asset waits for them itself): the
+    partitions are materialised by a later Dagster run.
     """
-    spooled = _spool(step)
-    waiter = _waiter(step)
-    claimed = step.runner.store.claim(
-        spooled.run_id, _members(step, spooled), waiter, supersede=True
-    )
-    if claimed.conflict:
+    if step.config.dry_run:
+        _tell_cost(step)
+        return
+    asked = list(_ask(step, step.partitions))
+    if step.waits or all(one.run.refresh().is_finished for one in asked):
+        yield from _deliver_here(step, asked)
+        return
+    if not _open_hold(step, asked):
+        for one in asked:
+            _give_up(step, one, "the backfill was cancelled")
+        return
+    _submit(step, asked)
+    _warn_of_stopped_sensors(step)
+    _warn_of_local_places(step)
+
+
+def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[Asked]:
+    """Claim partitions, or the asset as a whole.
+
+    Partitions of which some are in work already, or in another version, are not all alike: then
+    each group of them is asked for by itself.
+    """
+    spooled = _spool(step, partitions)
+    waiter = _waiter(step, partitions)
+    members = _members(step, spooled, partitions)
+    claimed = step.runner.store.claim(spooled.run_id, members, waiter, supersede=True)
+    if claimed.groups:
         _discard(step, spooled)
-        raise _conflict(step, claimed)
+        for group in claimed.groups:
+            yield from _ask(step, tuple(identity.partition for identity in group))
+        return
     run = spooled
     if claimed.attached:
         _discard(step, spooled)
         run = step.runner.get_run(claimed.run_id)
+        change_budget(step.runner.store, run.record, step.budget)
         step.context.log.info("joining batch run %s, which asks the same already", run.run_id)
     if claimed.superseded:
         run = step.runner.get_run(spooled.run_id)  # a handle that ends its predecessor first
@@ -58,28 +100,20 @@ def request(step: Step) -> Iterator[dg.MaterializeResult[Any]]:
             "request takes its place, and is sent when its provider batches have ended",
             claimed.superseded,
         )
-    if run.refresh().is_finished or step.declaration.wait:
-        yield from _deliver_here(step, run, waiter.waiter_id)
-        return
-    if not _open_hold(step, waiter.waiter_id):
-        _give_up(step, run, waiter.waiter_id, "the backfill was cancelled")
-        return
-    run.advance(SUBMIT_SECONDS)
-    _observe(step, run)
-    _warn_of_pause(step, run)
-    _warn_of_stopped_sensors(step)
+    yield Asked(run=run, waiter_id=waiter.waiter_id, partitions=partitions)
 
 
-def _spool(step: Step) -> Run:
+def _spool(step: Step, partitions: tuple[str, ...]) -> Run:
     """Read the user's rows to their end into a run that nobody stands for yet."""
     declaration = step.declaration
-    if declaration.output is not None and not declaration.wait:
+    if isinstance(declaration.output, type) and not step.waits:
         check_importable(declaration.output)
     job: BatchJob = declaration.job(
-        step.read_items(),
+        _items(step, partitions),
         step.provider_config(),
         step.batchor.timing,
-        step.runner.store.latest_runs(step.identities, but=""),
+        _reuse_policy(step, partitions),
+        step.budget,
     )
     run = step.runner.open(job)
     try:
@@ -89,52 +123,93 @@ def _spool(step: Step) -> Run:
         raise
 
 
-def _members(step: Step, run: Run) -> list[MemberClaim]:
-    fingerprint = run.record.fingerprint or ""
+def _items(step: Step, partitions: tuple[str, ...]) -> Any:
+    """Return the rows of the partitions, each read when its turn comes."""
+    if not step.calls_by_partition:
+        return _limited(step, step.read(None))
+
+    def rows_of(partition: str) -> MemberRows:
+        return MemberRows(name=partition, read=lambda: _limited(step, step.read(partition)))
+
+    return MemberItemSource([rows_of(p) for p in partitions], step.declaration.id_column)
+
+
+def _limited(step: Step, items: Any) -> Any:
+    limit = step.config.limit_rows
+    if limit is None:
+        return items
+    return LimitedItemSource(source_of(items, step.declaration.id_column), limit)
+
+
+def _reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
+    if step.config.refresh == "all":
+        return ReusePolicy(source="off")
+    earlier = step.runner.store.latest_runs(step.identities(partitions), but="")
+    if step.config.refresh == "failed":
+        return ReusePolicy(match="item", run_ids=tuple(earlier))
+    return step.declaration.reuse_policy(earlier)
+
+
+def _members(step: Step, run: Run, partitions: Sequence[str]) -> list[MemberClaim]:
+    identities = step.identities(partitions)
     return [
-        MemberClaim(identity=i, fingerprint=fingerprint, item_count=run.record.total_items)
-        for i in step.identities
+        MemberClaim(identity=identity, fingerprint=fingerprint, item_count=count)
+        for identity, (fingerprint, count) in zip(
+            identities, run.member_fingerprints(len(identities)), strict=True
+        )
     ]
 
 
-def _waiter(step: Step) -> WaiterRequest:
+def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
     payload = Request.of_run(
         step.context.run,
         step.waiting_keys,
-        in_step=step.declaration.wait,
+        in_step=step.waits,
         cancel_on_termination=step.declaration.cancel_on_termination,
     )
     return WaiterRequest(
         waiter_id=new_waiter_id(),
         namespace=step.runner.namespace,
         asset=step.declaration.name,
-        partitions=step.partitions,
+        partitions=partitions,
         payload=payload.payload(),
     )
 
 
-def _deliver_here(step: Step, run: Run, waiter_id: str) -> Iterator[dg.MaterializeResult[Any]]:
+def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
     """Materialise in this very step: the answers are there, or the asset waits for them."""
-    store = step.runner.store
-    waiter = store.get_waiter(waiter_id)
-    if not waiter.payload["in_step"]:
-        store.update_waiter(waiter, payload={**waiter.payload, "in_step": True})
+    for one in asked:
+        _note(step, one, in_step=True)
     try:
-        run.wait()
+        for one in asked:
+            _wait(step, one)
     except Exception:
-        raise  # the wish stays: the sensors serve it when the run goes on
+        raise  # the wishes stay: the sensors serve them when the batch runs go on
     except BaseException:  # the step was told to stop, whatever Dagster calls that
-        _give_up(step, run, waiter_id, "the Dagster run was terminated")
+        for one in asked:
+            _give_up(step, one, "the Dagster run was terminated")
         raise
+    store = step.runner.store
     try:
-        yield from materialise_in_step(step, run)
+        answers = [Answers(run=one.run, partitions=one.partitions) for one in asked]
+        yield from materialise_in_step(step, answers)
     except dg.Failure as failure:
-        store.end_waiter(waiter_id, WaiterState.FAILED, failure.description)
+        for one in asked:
+            store.end_waiter(one.waiter_id, WaiterState.FAILED, failure.description)
         raise
-    store.end_waiter(waiter_id, WaiterState.SERVED, None)
+    for one in asked:
+        store.end_waiter(one.waiter_id, WaiterState.SERVED, None)
 
 
-def _open_hold(step: Step, waiter_id: str) -> bool:
+def _wait(step: Step, one: Asked) -> None:
+    try:
+        one.run.wait()
+    except BudgetExceededError as exc:
+        _give_up(step, one, str(exc), WaiterState.FAILED)
+        raise
+
+
+def _open_hold(step: Step, asked: Sequence[Asked]) -> bool:
     """Keep the backfill open; False if it was cancelled, so that nothing may be sent."""
     outcome = open_or_join(
         HoldRequest(
@@ -151,20 +226,51 @@ def _open_hold(step: Step, waiter_id: str) -> bool:
     if outcome.cancelled:
         return False
     if outcome.hold is not None:
-        store = step.runner.store
-        waiter = store.get_waiter(waiter_id)
-        store.update_waiter(waiter, payload={**waiter.payload, "hold": outcome.hold.run_id})
+        for one in asked:
+            _note(step, one, hold=outcome.hold.run_id)
     return True
 
 
-def _give_up(step: Step, run: Run, waiter_id: str, reason: str) -> None:
+def _note(step: Step, one: Asked, **values: Any) -> None:
+    """Change what is stored with a waiter, unless it says so already."""
+    store = step.runner.store
+    waiter = store.get_waiter(one.waiter_id)
+    payload = {**waiter.payload, **values}
+    if payload != waiter.payload:
+        store.update_waiter(waiter, payload=payload)
+
+
+def _submit(step: Step, asked: Sequence[Asked]) -> None:
+    """Send what fits, and tell how far it has come.
+
+    Raises:
+        BudgetExceededError: A batch run is too much for its budget; the others were sent.
+    """
+    until = time.monotonic() + SUBMIT_SECONDS
+    refused = []
+    for one in asked:
+        left = until - time.monotonic()
+        if left > 0:  # the sensors send the rest
+            one.run.advance(left)
+        _observe(step, one)
+        try:
+            one.run.refresh().check_affordable()
+        except BudgetExceededError as exc:  # as a whole, so that nothing of it was sent
+            _give_up(step, one, str(exc), WaiterState.FAILED)
+            refused.append(exc)
+        _warn_of_pause(step, one.run)
+    if refused:
+        raise refused[0]
+
+
+def _give_up(step: Step, one: Asked, reason: str, end: WaiterState = WaiterState.CANCELLED) -> None:
     """End this wish; a batch run that nobody else wants is cancelled."""
     store = step.runner.store
-    store.end_waiter(waiter_id, WaiterState.CANCELLED, reason)
+    store.end_waiter(one.waiter_id, end, reason)
     if step.declaration.cancel_on_termination and not store.list_waiters(
-        run_id=run.run_id, states=[WaiterState.OPEN]
+        run_id=one.run.run_id, states=[WaiterState.OPEN]
     ):
-        run.cancel(reason).advance(CANCEL_SECONDS)
+        one.run.cancel(reason).advance(CANCEL_SECONDS)
     step.context.log.warning("%s: nothing is submitted", reason)
 
 
@@ -175,22 +281,27 @@ def _discard(step: Step, run: Run) -> None:
     step.runner.artifacts.delete_folder(f"runs/{run.run_id}")
 
 
-def _conflict(step: Step, claimed: ClaimResult) -> dg.Failure:
-    names = ", ".join(repr(i.partition) if i.partition else "the asset" for i in claimed.conflict)
-    return dg.Failure(
-        f"{names} is being answered by batch run {claimed.run_id!r}, together with other "
-        f"partitions of namespace {step.runner.namespace!r}: wait until those are materialised, "
-        f"or cancel it (batchor cancel --run-id {claimed.run_id}), then ask again",
-        allow_retries=False,
-    )
-
-
-def _observe(step: Step, run: Run) -> None:
-    metadata = progress_metadata(run.summary(), run)
-    for partition in step.partitions or (None,):
-        step.context.log_event(
-            dg.AssetObservation(step.declaration.key, partition=partition, metadata=metadata)
+def _tell_cost(step: Step) -> None:
+    """Read the rows, log what asking them would come to, and leave nothing behind."""
+    run = _spool(step, step.partitions)
+    metadata = estimate_metadata(run.estimate())
+    _discard(step, run)
+    told = ", ".join(f"{name.rpartition('/')[2]}: {value}" for name, value in metadata.items())
+    step.context.log.info("dry run, nothing is sent: %s", told)
+    _log_observations(step, step.partitions, metadata)
+    if step.context.run.tags.get(TAG_BACKFILL):
+        step.context.log.warning(
+            "a dry run materialises nothing: Dagster will mark its backfill as failed"
         )
+
+
+def _observe(step: Step, one: Asked) -> None:
+    _log_observations(step, one.partitions, progress_metadata(one.run.summary(), one.run))
+
+
+def _log_observations(step: Step, partitions: Sequence[str], metadata: dict[str, Any]) -> None:
+    for observation in observations(step.declaration.key, partitions, metadata):
+        step.context.log_event(observation)
 
 
 def _warn_of_pause(step: Step, run: Run) -> None:
@@ -211,3 +322,10 @@ def _warn_of_stopped_sensors(step: Step) -> None:
             "until they are on",
             ", ".join(stopped),
         )
+
+
+def _warn_of_local_places(step: Step) -> None:
+    context = step.context
+    warning = out_of_reach(step.runner, context.instance, context.job_def.executor_def)
+    if warning:
+        context.log.warning(warning)

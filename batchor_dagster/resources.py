@@ -1,9 +1,9 @@
 """Where state and files lie, and how providers are reached."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, SecretStr
@@ -16,9 +16,17 @@ from batchor_core import (
     GeminiProviderConfig,
     OpenAIProviderConfig,
     TimingPolicy,
+    TokenPrice,
 )
-from batchor_core.integration import ProviderConfig, ProviderFactory
+from batchor_core.integration import Clock, ProviderConfig, ProviderFactory, SystemClock
+from batchor_dagster.client import ClientContext, client_in_step
 from batchor_dagster.hold import HoldKind
+from batchor_dagster.listeners import load_listener
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+    from google.genai import Client
+    from openai import OpenAI
 
 
 class BatchorResource(dg.ConfigurableResource[Any]):
@@ -27,9 +35,12 @@ class BatchorResource(dg.ConfigurableResource[Any]):
     Every process of the code location (user code server, daemon, run workers) must reach both:
     with workers on several machines use a PostgreSQL URL and an object store.
 
+    It holds settings alone: each step and each tick opens the store when it needs it, and closes it
+    at its end.
+
     Attributes:
-        state: Path of a SQLite file, or a ``postgresql://`` URL; default
-            ``$BATCHOR_HOME/state.sqlite3``.
+        state: Path of a SQLite file, or a ``postgresql://`` URL (usually an ``EnvVar``: it holds a
+            password); default: ``$BATCHOR_HOME/state.sqlite3``.
         artifacts: A folder or any fsspec URL; default: beside the SQLite file.
         namespace: Who owns the batch runs; default: the code location's name. Two code locations
             may share a store only under different namespaces.
@@ -37,15 +48,28 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         poll_s: Seconds between two looks at a working provider batch.
         lease_s: Seconds after which a silent process loses a batch run to another.
         settle_s: Seconds for which an unacknowledged batch is looked for before it is sent again.
+        budget_usd_per_day: What may be sent to one account and model in one day (UTC), in US
+            dollars, by all batch runs of this store; None is no bound.
+        listeners: Who is told of each event of a batch run: import paths, as
+            ``batchor_core:OpenTelemetryListener``, of what makes a listener when it is called
+            without arguments. Called once in each process.
     """
 
-    state: str | None = Field(default=None, description="SQLite path or postgresql:// URL.")
+    state: str | None = Field(
+        default=None, repr=False, description="SQLite path or postgresql:// URL."
+    )
     artifacts: str | None = Field(default=None, description="Folder or fsspec URL.")
     namespace: str | None = Field(default=None, description="Default: the code location's name.")
     hold: str = Field(default=HoldKind.QUEUED.value, description="queued, suspended or none.")
     poll_s: float = Field(default=30.0, gt=0, description="Seconds between two polls.")
     lease_s: float = Field(default=120.0, gt=0, description="Seconds of a lease.")
     settle_s: float = Field(default=180.0, ge=0, description="Seconds of settling.")
+    budget_usd_per_day: float | None = Field(
+        default=None, gt=0, description="Of one account and model, in US dollars."
+    )
+    listeners: list[str] = Field(
+        default_factory=list, description="Import paths, as batchor_core:OpenTelemetryListener."
+    )
 
     @property
     def timing(self) -> TimingPolicy:
@@ -53,9 +77,22 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         return TimingPolicy(poll_s=self.poll_s, lease_s=self.lease_s, settle_s=self.settle_s)
 
     @property
+    def clock(self) -> Clock:
+        """Where the batch runs' time comes from; tests move it."""
+        return SystemClock()
+
+    @property
     def hold_kind(self) -> HoldKind:
-        """The kind of hold."""
-        return HoldKind(self.hold)
+        """The kind of hold.
+
+        Raises:
+            ConfigurationError: There is none of this name.
+        """
+        try:
+            return HoldKind(self.hold)
+        except ValueError:
+            names = ", ".join(HoldKind)
+            raise ConfigurationError(f"hold is {self.hold!r}: give one of {names}") from None
 
     @contextmanager
     def runner(self, location: str | None, connect: ProviderFactory) -> Iterator[BatchRunner]:
@@ -64,12 +101,17 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         Args:
             location: Name of the code location; the namespace unless one is configured.
             connect: Makes the adapter of a stored provider config.
+
+        Raises:
+            ConfigurationError: The store cannot be opened, or a listener cannot be made.
         """
         with BatchRunner(
             self.state,
             self.artifacts,
             namespace=self.namespace or location or "default",
             connect=connect,
+            clock=self.clock,
+            listeners=[load_listener(path) for path in self.listeners],
         ) as runner:
             yield runner
 
@@ -85,6 +127,7 @@ class ModelRequest:
         params: Further fields of each request's body.
         max_output_tokens: Upper bound of an answer.
         dimensions: Length of embedding vectors.
+        price: What tokens cost; None for the known prices.
     """
 
     credentials: str
@@ -93,6 +136,11 @@ class ModelRequest:
     params: dict[str, Any] = field(default_factory=dict)
     max_output_tokens: int | None = None
     dimensions: int | None = None
+    price: TokenPrice | None = None
+
+
+_NO_MODEL = ModelRequest(credentials="", model="none", max_output_tokens=1)
+"""For what concerns the account alone; a config has to name a model."""
 
 
 class ProviderBatchResource(dg.ConfigurableResource[Any]):
@@ -105,7 +153,9 @@ class ProviderBatchResource(dg.ConfigurableResource[Any]):
         enqueued_requests: The account's limit of enqueued requests per model, where known.
     """
 
-    api_key: str | None = Field(default=None, description="Default: the SDK's own variable.")
+    api_key: str | None = Field(
+        default=None, repr=False, description="Default: the SDK's own variable."
+    )
     base_url: str | None = Field(default=None, description="Default: the SDK's own variable.")
     enqueued_tokens: int | None = Field(default=None, gt=0, description="Queue limit, in tokens.")
     enqueued_requests: int | None = Field(default=None, gt=0, description="In requests.")
@@ -117,6 +167,35 @@ class ProviderBatchResource(dg.ConfigurableResource[Any]):
             ConfigurationError: This provider cannot do what is wanted.
         """
         raise NotImplementedError
+
+    def get_client(self, context: ClientContext) -> AbstractContextManager[Any]:
+        """Give the provider's own SDK client of this account, for calls that are no batches.
+
+        It is closed after the block. Calls, and prompt, completion and total tokens are added up as
+        metadata of the asset (or the op's output), under ``<provider>.<model>.…``. Streamed and
+        asynchronous calls pass through uncounted.
+
+        Args:
+            context: Of the asset, op or asset check.
+
+        Raises:
+            ConfigurationError: The step makes several assets: see ``get_client_for_asset``.
+        """
+        return client_in_step(self.provider_config(_NO_MODEL), context)
+
+    def get_client_for_asset(
+        self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey
+    ) -> AbstractContextManager[Any]:
+        """Give the client as ``get_client`` does, its usage as metadata of one of several assets.
+
+        Args:
+            context: Of the assets.
+            asset_key: The asset.
+
+        Raises:
+            ConfigurationError: The step does not make it.
+        """
+        return client_in_step(self.provider_config(_NO_MODEL), context, asset_key)
 
     def with_key(self, config: ProviderConfig) -> ProviderConfig:
         """Return a stored config with this account's key put back."""
@@ -131,6 +210,7 @@ class ProviderBatchResource(dg.ConfigurableResource[Any]):
                 max_tokens=self.enqueued_tokens, max_requests=self.enqueued_requests
             ),
             "credentials": wanted.credentials,
+            "price": wanted.price,
             "api_key": self._secret(),
         }
         return fields | ({"endpoint": wanted.endpoint} if wanted.endpoint else {})
@@ -164,6 +244,16 @@ class OpenAIBatchResource(ProviderBatchResource):
             dimensions=wanted.dimensions,
         )
 
+    def get_client(self, context: ClientContext) -> "AbstractContextManager[OpenAI]":
+        """See ``ProviderBatchResource.get_client``."""
+        return super().get_client(context)
+
+    def get_client_for_asset(
+        self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey
+    ) -> "AbstractContextManager[OpenAI]":
+        """See ``ProviderBatchResource.get_client_for_asset``."""
+        return super().get_client_for_asset(context, asset_key)
+
 
 class AnthropicBatchResource(ProviderBatchResource):
     """An account of Anthropic.
@@ -196,6 +286,16 @@ class AnthropicBatchResource(ProviderBatchResource):
             max_tokens=wanted.max_output_tokens,
         )
 
+    def get_client(self, context: ClientContext) -> "AbstractContextManager[Anthropic]":
+        """See ``ProviderBatchResource.get_client``."""
+        return super().get_client(context)
+
+    def get_client_for_asset(
+        self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey
+    ) -> "AbstractContextManager[Anthropic]":
+        """See ``ProviderBatchResource.get_client_for_asset``."""
+        return super().get_client_for_asset(context, asset_key)
+
 
 class GeminiBatchResource(ProviderBatchResource):
     """An account of Gemini, on the Developer API or on Vertex AI.
@@ -224,3 +324,13 @@ class GeminiBatchResource(ProviderBatchResource):
             max_output_tokens=wanted.max_output_tokens,
             dimensions=wanted.dimensions,
         )
+
+    def get_client(self, context: ClientContext) -> "AbstractContextManager[Client]":
+        """See ``ProviderBatchResource.get_client``."""
+        return super().get_client(context)
+
+    def get_client_for_asset(
+        self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey
+    ) -> "AbstractContextManager[Client]":
+        """See ``ProviderBatchResource.get_client_for_asset``."""
+        return super().get_client_for_asset(context, asset_key)

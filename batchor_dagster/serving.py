@@ -20,11 +20,13 @@ from batchor_dagster.constants import (
     TAG_BATCH_RUN,
     TAG_KIND,
     TAG_MAX_RETRIES,
-    TAG_RUN_KEY,
+    TAG_PARTITION_RANGE_END,
+    TAG_PARTITION_RANGE_START,
     TAG_SEGMENT,
     TAG_WAITER,
     RunKind,
 )
+from batchor_dagster.launched_runs import LaunchedRuns, in_groups
 from batchor_dagster.waiters import (
     MAX_ATTEMPTS,
     Request,
@@ -66,11 +68,12 @@ class Wish:
         return frozenset(self.request.selection) - {self.waiter.asset}
 
 
-def load_wishes(store: Store, instance: dg.DagsterInstance, namespace: str) -> list[Wish]:
-    """Return the open waiters of a namespace, oldest first, in a handful of queries."""
-    waiters = store.list_waiters(namespace=namespace, states=[WaiterState.OPEN])
+def load_wishes(
+    store: Store, instance: dg.DagsterInstance, waiters: Sequence[Waiter]
+) -> list[Wish]:
+    """Return waiters with what decides about them, in a handful of queries."""
     requests = [Request.of_waiter(waiter) for waiter in waiters]
-    records = {run_id: store.get_run(run_id) for run_id in {w.run_id for w in waiters}}
+    records = store.get_runs({waiter.run_id for waiter in waiters})
     runs = _dagster_runs(instance, [request.dagster_run for request in requests])
     return [
         Wish(
@@ -83,18 +86,39 @@ def load_wishes(store: Store, instance: dg.DagsterInstance, namespace: str) -> l
     ]
 
 
-def end_wish(store: Store, wish: Wish, reason: str) -> bool:
-    """End a wish that nobody has any more; a batch run that nobody wants is cancelled.
+def end_waiter(store: Store, waiter: Waiter, reason: str) -> bool:
+    """End a waiter whose results nobody wants any more; with its last, a batch run is cancelled.
 
     Returns:
         Whether the batch run is to be cancelled.
     """
-    store.end_waiter(wish.waiter.waiter_id, WaiterState.CANCELLED, reason)
-    still = store.list_waiters(run_id=wish.run.run_id, states=[WaiterState.OPEN])
-    if still or not wish.request.cancel_on_termination:
+    store.end_waiter(waiter.waiter_id, WaiterState.CANCELLED, reason)
+    if not Request.of_waiter(waiter).cancel_on_termination:
         return False
-    store.set_control(wish.run.run_id, RunControlState.CANCEL, reason)
+    if store.list_waiters(run_id=waiter.run_id, states=[WaiterState.OPEN], limit=1):
+        return False
+    store.set_control(waiter.run_id, RunControlState.CANCEL, reason)
     return True
+
+
+def load_families(
+    store: Store, instance: dg.DagsterInstance, namespace: str, wishes: Sequence[Wish]
+) -> list[Wish]:
+    """Return the wishes, and with them all open ones of the same requests.
+
+    Only those that have descendants can share any.
+    """
+    roots = sorted({wish.request.root_run for wish in wishes if wish.descendants})
+    known = {wish.waiter.waiter_id for wish in wishes}
+    relatives = [
+        waiter
+        for group in in_groups(roots)
+        for waiter in store.list_waiters(
+            namespace=namespace, states=[WaiterState.OPEN], payload={"root_run": group}
+        )
+        if waiter.waiter_id not in known
+    ]
+    return [*wishes, *load_wishes(store, instance, relatives)]
 
 
 def siblings_of(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:
@@ -111,57 +135,68 @@ def siblings_of(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:
     }
 
 
-def has_to_wait(
-    instance: dg.DagsterInstance, siblings: Iterable[Wish], launched: Collection[str]
-) -> bool:
+def has_to_wait(runs: LaunchedRuns, siblings: Iterable[Wish], launched: Collection[str]) -> bool:
     """Whether a sibling of a wish is being served now.
 
     One goes after the other, so that there is a last one, which takes along what they share when
     all the others are materialised.
 
     Args:
-        instance: Where Dagster runs are looked up.
+        runs: Where Dagster runs are looked up.
         siblings: The wish's.
         launched: The waiters for which this tick has asked for a Dagster run.
     """
     return any(
-        sibling.waiter.waiter_id in launched or _is_being_served(instance, sibling)
+        sibling.waiter.waiter_id in launched or _is_being_served(runs, sibling)
         for sibling in siblings
     )
 
 
 def serve(
-    store: Store, instance: dg.DagsterInstance, wish: Wish, siblings: Sequence[Wish]
-) -> Iterator[dg.RunRequest]:
+    store: Store, runs: LaunchedRuns, wish: Wish, siblings: Sequence[Wish]
+) -> Iterator[dg.RunRequest | None]:
     """Yield the Dagster runs that a ready wish needs now; end the wish once all have ended.
+
+    Yields None for each that it has and that is not over. May be left at any point: what was
+    found out by then is stored.
 
     Args:
         store: The control plane.
-        instance: Where Dagster runs are looked up.
+        runs: Where Dagster runs are looked up.
         wish: A ready one that need not wait.
         siblings: Its own: what they will materialise too is left to the last of them.
     """
     waiter = wish.waiter
     settled = []
+    runs.look_up(run_keys(wish))
     for segment in segments_of(waiter):
-        current = _settled(instance, waiter, segment)
+        current = _settled(runs, waiter, segment)
         if current != segment:
             waiter = _store(store, waiter, current)
             current = segments_of(waiter)[segment.index]  # a verdict may have come in between
-        if (
-            current.state is SegmentState.OPEN
-            and _find_run(instance, current.run_key(waiter)) is None
-        ):
-            yield _run_request(wish, current, _selection(wish, siblings))
+        if current.state is SegmentState.OPEN:
+            is_asked = runs.find(current.run_key(waiter)) is not None
+            yield None if is_asked else _run_request(wish, current, _selection(wish, siblings))
         settled.append(current)
     _end_if_settled(store, waiter, settled)
 
 
-def _settled(instance: dg.DagsterInstance, waiter: Waiter, segment: Segment) -> Segment:
+def run_keys(wish: Wish) -> list[str]:
+    """Return the run keys by which a ready wish is served now."""
+    if not wish.run.state.is_terminal:
+        return []
+    return [
+        segment.run_key(wish.waiter)
+        for segment in segments_of(wish.waiter)
+        if segment.state is SegmentState.OPEN
+    ]
+
+
+def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment) -> Segment:
     """Return the segment as its Dagster run says that it is now."""
     if segment.state is not SegmentState.OPEN:
         return segment
-    run = _find_run(instance, segment.run_key(waiter))
+    run = runs.find(segment.run_key(waiter))
     if run is None or not run.is_finished:
         return segment
     if run.status is dg.DagsterRunStatus.SUCCESS:
@@ -176,7 +211,7 @@ def _settled(instance: dg.DagsterInstance, waiter: Waiter, segment: Segment) -> 
 
 def _store(store: Store, waiter: Waiter, segment: Segment) -> Waiter:
     try:
-        return store.update_waiter(waiter, progress=with_segment(waiter, segment))
+        return store.update_waiter(waiter, progress=with_segment(waiter.progress, segment))
     except StaleTransitionError:
         return store.get_waiter(waiter.waiter_id)
 
@@ -195,12 +230,11 @@ def _end_if_settled(store: Store, waiter: Waiter, segments: Sequence[Segment]) -
     store.end_waiter(waiter.waiter_id, end, reasons[0] if reasons else None)
 
 
-def _is_being_served(instance: dg.DagsterInstance, wish: Wish) -> bool:
+def _is_being_served(runs: LaunchedRuns, wish: Wish) -> bool:
     if wish.delivers_itself:
         return True
-    return wish.run.state.is_terminal and any(
-        _find_run(instance, segment.run_key(wish.waiter)) for segment in segments_of(wish.waiter)
-    )
+    runs.look_up(run_keys(wish))
+    return any(runs.find(run_key) for run_key in run_keys(wish))
 
 
 def _selection(wish: Wish, siblings: Iterable[Wish]) -> list[dg.AssetKey]:
@@ -222,25 +256,24 @@ def _run_request(wish: Wish, segment: Segment, selection: list[dg.AssetKey]) -> 
     }
     if wish.request.backfill:
         tags[TAG_BACKFILL] = wish.request.backfill
+    partition = segment.partitions[0] if segment.partitions else None
+    if len(segment.partitions) > 1:
+        tags[TAG_PARTITION_RANGE_START] = segment.partitions[0]
+        tags[TAG_PARTITION_RANGE_END] = segment.partitions[-1]
+        partition = None
     return dg.RunRequest(
         run_key=segment.run_key(wish.waiter),
-        partition_key=segment.partitions[0] if segment.partitions else None,
+        partition_key=partition,
         asset_selection=selection,
         tags=tags,
     )
 
 
-def _find_run(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:
-    """Return the newest Dagster run of a key; a re-execution carries the key of the first."""
-    runs = instance.get_runs(dg.RunsFilter(tags={TAG_RUN_KEY: run_key}), limit=1)
-    return runs[0] if runs else None
-
-
 def _dagster_runs(
-    instance: dg.DagsterInstance, run_ids: Sequence[str], page: int = 500
+    instance: dg.DagsterInstance, run_ids: Iterable[str]
 ) -> Mapping[str, dg.DagsterRun]:
     found: dict[str, dg.DagsterRun] = {}
-    for start in range(0, len(run_ids), page):
-        runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids[start : start + page])))
+    for group in in_groups(sorted(set(run_ids))):
+        runs = instance.get_runs(dg.RunsFilter(run_ids=group))
         found.update((run.run_id, run) for run in runs)
     return found

@@ -1,17 +1,18 @@
 """What one execution of a batch asset's step works with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import dagster as dg
 
-from batchor_core import BatchorError, BatchRunner, ConfigurationError
+from batchor_core import BatchorError, BatchRunner, BudgetPolicy, ConfigurationError
 from batchor_core.integration import Identity, Items, ProviderConfig
 from batchor_dagster.connections import batchor_resource, location_of, provider_resource
 from batchor_dagster.declaration import BatchAssetDeclaration
 from batchor_dagster.resources import BatchorResource, ModelRequest
+from batchor_dagster.run_config import BatchRunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,27 +21,45 @@ class Step:
 
     Attributes:
         context: Of the step.
-        read_items: Calls the user's function; only requests do.
+        read: Calls the user's function for one partition of several, or (None) for a step of one
+            partition or none; only requests do.
+        config: What was said of this Dagster run.
     """
 
     context: dg.AssetExecutionContext
     declaration: BatchAssetDeclaration
     runner: BatchRunner
-    read_items: Callable[[], Items]
+    read: Callable[[str | None], Items]
+    config: BatchRunConfig
 
-    @property
+    @cached_property
     def partitions(self) -> tuple[str, ...]:
-        """The step's partition keys; empty for an unpartitioned asset."""
-        return tuple(self.context.partition_keys) if self.context.has_partition_key else ()
+        """The step's partition keys, in order; empty for an unpartitioned asset."""
+        context = self.context
+        graph = context.job_def.asset_layer.asset_graph
+        is_asked = context.has_partition_key or context.has_partition_key_range
+        if not is_asked or graph.get(context.asset_key).partitions_def is None:
+            return ()
+        return tuple(context.partition_keys)
 
     @property
-    def identities(self) -> list[Identity]:
-        """What a batch run for this step stands for."""
+    def waits(self) -> bool:
+        """Whether the step itself waits for the answers."""
+        return self.declaration.wait if self.config.wait is None else self.config.wait
+
+    @property
+    def calls_by_partition(self) -> bool:
+        """Whether the user's function sees one partition's part of context and inputs."""
+        is_ranged = self.declaration.backfill_policy is not None
+        return len(self.partitions) > 1 or (is_ranged and bool(self.partitions))
+
+    def identities(self, partitions: Sequence[str]) -> list[Identity]:
+        """Return what a batch run for these partitions, or for the whole asset, stands for."""
         return [
             Identity(
                 namespace=self.runner.namespace, asset=self.declaration.name, partition=partition
             )
-            for partition in self.partitions or ("",)
+            for partition in partitions or ("",)
         ]
 
     @property
@@ -52,6 +71,13 @@ class Step:
     def batchor(self) -> BatchorResource:
         """The store's resource."""
         return batchor_resource(self.context.resources)
+
+    @property
+    def budget(self) -> BudgetPolicy:
+        """What the asset's batch run, and its account's day, may cost."""
+        return BudgetPolicy(
+            run_usd=self.declaration.budget_usd, scope_day_usd=self.batchor.budget_usd_per_day
+        )
 
     @cached_property
     def waiting_keys(self) -> tuple[dg.AssetKey, ...]:
@@ -86,6 +112,7 @@ class Step:
                 params=dict(self.declaration.params),
                 max_output_tokens=self.declaration.max_output_tokens,
                 dimensions=self.declaration.dimensions,
+                price=self.declaration.price,
             )
         )
 

@@ -1,7 +1,7 @@
 """What we keep with a waiter: who asked, and how far serving it has come."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -107,23 +107,35 @@ class Segment:
 
 
 def segments_of(waiter: Waiter) -> list[Segment]:
-    """Return a waiter's segments with their progress: its partitions, each on its own."""
+    """Return a waiter's segments with their progress; until it is cut, there is just one."""
     stored: Mapping[str, Mapping[str, Any]] = waiter.progress.get("segments", {})
-    groups: list[tuple[str, ...]] = [(partition,) for partition in waiter.partitions] or [()]
+    ends = waiter.progress.get("cuts", [len(waiter.partitions)])
+    starts = [0, *ends[:-1]]
     return [
-        _segment(index, group, stored.get(str(index), {})) for index, group in enumerate(groups)
+        _segment(index, waiter.partitions[start:end], stored.get(str(index), {}))
+        for index, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
 
 
-def with_segment(waiter: Waiter, segment: Segment) -> dict[str, Any]:
-    """Return the waiter's progress with one segment replaced."""
-    segments = dict(waiter.progress.get("segments", {}))
+def is_cut(waiter: Waiter) -> bool:
+    """Whether the waiter's partitions were cut into segments."""
+    return "cuts" in waiter.progress
+
+
+def with_cuts(waiter: Waiter, ends: Sequence[int]) -> dict[str, Any]:
+    """Return a waiter's progress with its segments, each told by where it ends (exclusive)."""
+    return {**waiter.progress, "cuts": list(ends)}
+
+
+def with_segment(progress: Mapping[str, Any], segment: Segment) -> dict[str, Any]:
+    """Return a waiter's progress with one segment replaced."""
+    segments = dict(progress.get("segments", {}))
     segments[str(segment.index)] = {
         "attempt": segment.attempt,
         "state": segment.state.value,
         "reason": segment.reason,
     }
-    return {**waiter.progress, "segments": segments}
+    return {**progress, "segments": segments}
 
 
 def _segment(index: int, partitions: tuple[str, ...], stored: Mapping[str, Any]) -> Segment:

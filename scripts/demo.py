@@ -21,7 +21,7 @@ from demo_services import Service, ServiceError, dagster_dev, free_port, simulat
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".demo" / "state"
-ASSETS = ("tickets", "ticket_insights", "daily_summary", "report")
+ASSETS = ("tickets", "ticket_insights", "reply_drafts", "daily_summary", "report")
 BATCH_ASSET = "ticket_insights"
 
 BATCH_SECONDS = 20.0

@@ -9,7 +9,7 @@ import click
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.options import gathered
-from batchor_core.simulator import FaultError, SimulatorOptions, serve
+from batchor_core.simulator import FaultError, SimulatorOptions, environment_of, serve
 from batchor_core.simulator.fault_kinds import FAULT_KINDS
 
 _DEFAULTS = SimulatorOptions()
@@ -103,12 +103,8 @@ def simulate(*, port: int, options: SimulatorOptions, faults: Sequence[Mapping[s
     def announce(base_url: str) -> None:
         click.echo(f"# Simulated provider at {base_url}: no model is involved, nothing is billed.")
         click.echo("# Ctrl-C ends it. Use it from another shell with:")
-        click.echo(f"export OPENAI_BASE_URL={base_url}/v1")
-        click.echo(f"export OPENAI_API_KEY={options.api_key or 'simulated'}")
-        click.echo(f"export ANTHROPIC_BASE_URL={base_url}")
-        click.echo(f"export ANTHROPIC_API_KEY={options.api_key or 'simulated'}")
-        click.echo(f"export GOOGLE_GEMINI_BASE_URL={base_url}/gemini")
-        click.echo(f"export GOOGLE_API_KEY={options.api_key or 'simulated'}")
+        for name, value in environment_of(base_url, options.api_key).items():
+            click.echo(f"export {name}={value}")
 
     try:
         serve(port=port, options=options, faults=faults, on_ready=announce)

@@ -213,13 +213,14 @@ _STEPS: tuple[tuple[str, Callable[[Cycle], bool]], ...] = (
     ("finish", finish),
 )
 
-_ALWAYS = frozenset({"recover", "collect"})
-"""Allowed under every control: results expire, and a doubt is settled better early."""
+_ALWAYS = frozenset({"recover", "cancel", "collect"})
+"""Allowed under every control: results expire, a doubt is settled better early, and what nobody
+wants shall not be paid for."""
 
 
 def _allowed(run: RunRecord) -> frozenset[str]:
     if run.control is RunControlState.CANCEL:
-        return _ALWAYS | {"cancel", "finish"}
+        return _ALWAYS | {"finish"}
     if run.control is RunControlState.PAUSE:
         return _ALWAYS
     if run.state is RunState.INGESTING:

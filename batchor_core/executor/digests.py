@@ -66,6 +66,21 @@ class RowsDigest:
         state[2][0] += len(ids)
 
 
+def member_fingerprints(
+    artifacts: ArtifactStore, chunks: Sequence[ChunkRecord], declaration: bytes, count: int
+) -> list[tuple[str, int]]:
+    """Return (fingerprint, number of rows) of each of a run's members, read from its items files.
+
+    A member's fingerprint does not depend on which others it shares the run with.
+    """
+    digest = RowsDigest()
+    for chunk in chunks:
+        digest.add_chunk(artifacts, chunk)
+    found = digest.member_digests()
+    own = [{member: found[member]} if member in found else {} for member in range(count)]
+    return [(fingerprint(declaration, one), sum(rows for _, rows in one.values())) for one in own]
+
+
 def fingerprint(declaration: bytes, digests: dict[int, tuple[str, int]]) -> str:
     """Return the fingerprint of a declaration and of its rows, or of one member's rows."""
     hasher = hashlib.blake2b(declaration, digest_size=16)

@@ -35,8 +35,12 @@ def due_steps(work: OpenWork, timing: TimingPolicy, now: datetime) -> list[Due]:
 
 
 def _due(work: OpenWork, timing: TimingPolicy, now: datetime) -> Iterator[Due]:
+    unwanted = {chunk.seq for chunk in work.chunks if chunk.is_unwanted}
     for submission in work.submissions:
-        yield from _due_of_submission(submission, work.run.control, timing, now)
+        is_unwanted = submission.chunk_seq in unwanted
+        yield from _due_of_submission(
+            submission, work.run.control, timing, now, is_unwanted=is_unwanted
+        )
     for chunk in work.chunks:
         yield from _due_of_chunk(chunk, work, now)
     control, state = work.run.control, work.run.state
@@ -47,18 +51,24 @@ def _due(work: OpenWork, timing: TimingPolicy, now: datetime) -> Iterator[Due]:
 
 
 def _due_of_submission(
-    submission: SubmissionRecord, control: RunControlState, timing: TimingPolicy, now: datetime
+    submission: SubmissionRecord,
+    control: RunControlState,
+    timing: TimingPolicy,
+    now: datetime,
+    *,
+    is_unwanted: bool,
 ) -> Iterator[Due]:
     state = submission.state
     if state is SubmissionState.ACTIVE:
-        if control is RunControlState.CANCEL and not _is_cancelling(submission.provider_status):
+        ends = control is RunControlState.CANCEL or is_unwanted
+        if ends and not _is_cancelling(submission.provider_status):
             yield Due(step="cancel", at=now)
         yield Due(step="poll", at=submission.next_poll_at or now)
     elif state is SubmissionState.ENDED:
         yield Due(step="collect", at=submission.next_poll_at or now)
     elif state is SubmissionState.INTENDED:
-        end = submission.create_ended_at or submission.create_allowed_until or now
-        settled = end + timedelta(seconds=timing.settle_s)
+        end = submission.create_ended_at or submission.create_allowed_until
+        settled = end + timedelta(seconds=timing.settle_s) if end else now  # nothing can exist
         look_again = now + timedelta(seconds=min(timing.poll_s, timing.lease_s / 4))
         yield Due(step="recover", at=min(settled, look_again) if settled > now else now)
     elif control is RunControlState.RUN:
@@ -69,7 +79,7 @@ def _due_of_chunk(chunk: ChunkRecord, work: OpenWork, now: datetime) -> Iterator
     if chunk.state is not ChunkState.READY:
         return
     control = work.run.control
-    if control is RunControlState.CANCEL:
+    if control is RunControlState.CANCEL or chunk.is_unwanted:
         yield Due(step="cancel", at=now)
     elif chunk.awaits_own and (work.submissions or not all(c.awaits_own for c in work.chunks)):
         return  # what it waits for is not answered yet

@@ -1,10 +1,12 @@
 """Writing the result table, part by part, and closing the run."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchor_core.artifacts.tables import outcome_schema
@@ -51,7 +53,7 @@ def finish(cycle: Cycle) -> bool:
             cycle.keeper.keep()
     _check_conservation(cycle)
     cycle.probe("finish.written")
-    _close(cycle)
+    _close(cycle, sources.roots)
     cycle.probe("finish.closed")
     return True
 
@@ -163,11 +165,29 @@ def _check_conservation(cycle: Cycle) -> None:
         )
 
 
-def _close(cycle: Cycle) -> None:
+def _answered(cycle: Cycle, roots: Sequence[ChunkRecord]) -> dict[int, int]:
+    """Return how many rows of each member have an answer."""
+    count = len(cycle.store.list_members(cycle.run.run_id))
+    if count <= 1:  # nearly always: no file has to be read
+        return {0: cycle.store.counts(cycle.run.run_id).ok} if count else {}
+    answered: Counter[int] = Counter(dict.fromkeys(range(count), 0))
+    for root in roots:
+        refs = [root.items, cycle.store.get_chunk(root.run_id, root.seq).results]
+        with ExitStack() as stack:
+            paths = [stack.enter_context(cycle.artifacts.local(ref)) for ref in refs if ref]
+            columns = zip(paths, ("member", "batch_status"), strict=True)
+            members, status = (pq.read_table(path, columns=[name])[name] for path, name in columns)
+        found = pc.value_counts(members.filter(pc.equal(status, "ok")))
+        answered.update({entry["values"]: entry["counts"] for entry in found.to_pylist()})
+    return dict(answered)
+
+
+def _close(cycle: Cycle, roots: Sequence[ChunkRecord]) -> None:
     if cycle.run.control is RunControlState.CANCEL:
         state = RunState.CANCELLED
     elif cycle.store.counts(cycle.run.run_id).failed:
         state = RunState.COMPLETED_WITH_FAILURES
     else:
         state = RunState.SUCCEEDED
-    cycle.run = cycle.store.close_run(cycle.lease, state)
+    answered = _answered(cycle, roots)
+    cycle.run = cycle.store.close_run(cycle.lease, state, ok_by_member=answered)

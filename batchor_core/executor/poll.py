@@ -11,7 +11,7 @@ from batchor_core.errors import ProviderError
 from batchor_core.model.faults import FaultKind
 from batchor_core.model.records import SubmissionRecord
 from batchor_core.providers.protocol import BatchPhase, BatchProvider, ProviderBatch
-from batchor_core.store.protocol import Store
+from batchor_core.store.protocol import Poll, Store
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +55,8 @@ def poll(
     try:
         return _poll(store, provider, clock, submissions, poll_s=poll_s, deadline=deadline)
     except AccountFaultError:
-        for submission in submissions:
-            store.note_poll(
-                submission.submission_id,
-                provider_status=None,
-                provider_counts=None,
-                next_poll_at=clock.now() + timedelta(seconds=poll_s),
-            )
+        polls = [Poll(submission=submission) for submission in submissions]
+        store.note_polls(polls, clock.now() + timedelta(seconds=poll_s))
         raise
 
 
@@ -78,37 +73,44 @@ def _poll(
     try:
         seen = dict(provider.get_many(ids))
     except ProviderError as exc:
-        _refuse_account(exc)
+        refuse_account(exc)
         seen = {}
     ended = False
     for submission in submissions:
         if deadline is not None and clock.monotonic() >= deadline:
             break
-        batch = seen.get(submission.provider_batch_id or "") or _get(provider, submission)
-        ended |= _record(store, clock, submission, batch, poll_s)
+        batch = seen.get(submission.provider_batch_id or "") or ask(provider, submission)
+        ended |= record(store, clock, submission, batch, poll_s)
     return ended
 
 
-def _get(provider: BatchProvider, submission: SubmissionRecord) -> ProviderBatch | ProviderError:
+def ask(provider: BatchProvider, submission: SubmissionRecord) -> ProviderBatch | ProviderError:
+    """Return what the provider says of a submission's batch, or why it says nothing.
+
+    Raises:
+        AccountFaultError: The provider refuses the account.
+    """
     try:
         return provider.get(submission.provider_batch_id or "")
     except ProviderError as exc:
-        _refuse_account(exc)
+        refuse_account(exc)
         return exc
 
 
-def _refuse_account(error: ProviderError) -> None:
+def refuse_account(error: ProviderError) -> None:
+    """Raise ``AccountFaultError`` if that is what the error says."""
     if error.fault.kind is FaultKind.ACCOUNT:
         raise AccountFaultError(str(error), error.fault) from error
 
 
-def _record(
+def record(
     store: Store,
     clock: Clock,
     submission: SubmissionRecord,
     seen: ProviderBatch | ProviderError,
     poll_s: float,
 ) -> bool:
+    """Record what was seen of a submission's batch; whether it has ended."""
     if isinstance(seen, ProviderError):
         return _record_failure(store, clock, submission, seen, poll_s)
     if seen.phase is BatchPhase.WORKING:

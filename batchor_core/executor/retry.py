@@ -1,6 +1,8 @@
 """Packing the items to be retried into chunks of the next round."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,26 +51,60 @@ def _pack(
     round_: int,
 ) -> None:
     first = Position(seq=1 + max(chunks), round=round_)
-    meter = ChunkMeter(cycle.plan.limits)
     with ChunkSeries(cycle, first) as series:
-        for submission in submissions:
-            _copy(cycle, chunks[submission.chunk_seq], submission, series, meter)
-        series.seal()
+        target = _Target(series=series, meter=ChunkMeter(cycle.plan.limits))
+        unwanted = cycle.store.unwanted_rows(cycle.run.run_id)
+        # What nobody wants comes into chunks of its own, which are given up before they are sent.
+        for part in (_Rows(but=unwanted), *(_Rows(only=stretch) for stretch in unwanted)):
+            for submission in submissions:
+                _copy(cycle, chunks[submission.chunk_seq], submission, part, target)
+            series.seal()
+            target.meter.reset()
         cycle.probe("retry.sealed")
         ids = [submission.submission_id for submission in submissions]
         cycle.store.pack_retries(cycle.lease, ids, series.sealed)
     cycle.probe("retry.committed")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Some rows of a run: those of one stretch (first, last), or all but those of some."""
+
+    only: tuple[int, int] | None = None
+    but: Sequence[tuple[int, int]] = ()
+
+    def __contains__(self, row: int) -> bool:
+        if self.only is not None:
+            return self.only[0] <= row <= self.only[1]
+        return not any(first <= row <= last for first, last in self.but)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Target:
+    """The chunks that are filled, and how full the open one is."""
+
+    series: ChunkSeries
+    meter: ChunkMeter
+
+    def make_room(self, size_bytes: int, tokens: float) -> None:
+        """Begin another chunk if a line does not fit into the open one."""
+        if not self.meter.fits(size_bytes, tokens):
+            self.series.seal()
+            self.meter.reset()
+        self.meter.add(size_bytes, tokens)
+
+
 def _copy(
     cycle: Cycle,
     chunk: ChunkRecord,
     submission: SubmissionRecord,
-    series: ChunkSeries,
-    meter: ChunkMeter,
+    part: _Rows,
+    target: _Target,
 ) -> None:
     """Copy the lines of one submission's items to be retried."""
-    attempts = _attempts(cycle, submission)
+    attempts = {row: n for row, n in _attempts(cycle, submission).items() if row in part}
+    if not attempts:
+        return
     with (
         cycle.artifacts.local(chunk.items) as items_path,
         cycle.artifacts.local(chunk.requests) as requests_path,
@@ -77,11 +113,8 @@ def _copy(
         items = pq.read_table(items_path)
         mine = items.filter(pc.is_in(items["row"], pa.array(list(attempts), pa.int64())))
         for item, line in lines.of(mine):
-            if not meter.fits(len(line), item["tokens"]):
-                series.seal()
-                meter.reset()
-            meter.add(len(line), item["tokens"])
-            series.writer().add_again(item, line, attempts[item["row"]])
+            target.make_room(len(line), item["tokens"])
+            target.series.writer().add_again(item, line, attempts[item["row"]])
 
 
 def _attempts(cycle: Cycle, submission: SubmissionRecord) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Answers that an earlier run has paid for: found by request key, copied, and never asked again.
+"""Answers that an earlier run has paid for: found by key, copied, and never asked again.
 
 Runs once for a run, between the end of its source and its first batch. A chunk with answered
 items is replaced by two: the answered part, which is done, and the rest, which is sent.
@@ -23,6 +23,7 @@ from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
 from batchor_core.executor.seal import Position, open_chunk
 from batchor_core.ids import SubmissionKey, new_submission_id
 from batchor_core.model.faults import ItemErrorCode
+from batchor_core.model.policies import Match
 from batchor_core.model.records import (
     ChunkRecord,
     Collected,
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 _ROWS_AT_ONCE = 4096
 _SCOPES = 20
 """So many models may share a namespace before fewer runs than allowed are looked through."""
+_KEY_COLUMNS = ("request_key", "item_id", "member")
 _ANSWER_COLUMNS = ("text", "finish_reason", "model", "request_id")
 
 
@@ -58,7 +60,7 @@ def reuse(cycle: Cycle) -> bool:
     did = False
     for chunk in _ready(cycle):
         if chunk.round == 0 and chunk.parent_seq is None:
-            did |= _reuse_in(cycle, chunk, earlier)
+            did |= _reuse_in(cycle, chunk, earlier, cycle.plan.job.reuse.match)
             cycle.keeper.keep()
     if within_run:
         did |= _hold_duplicates(cycle)
@@ -81,7 +83,7 @@ def settle_duplicates(cycle: Cycle) -> bool:
     if not held or len(held) < len(ready) or _is_anything_open(cycle):
         return False
     for chunk in held:
-        _reuse_in(cycle, chunk, [cycle.run.run_id])
+        _reuse_in(cycle, chunk, [cycle.run.run_id], "request")
         cycle.keeper.keep()
     left = [chunk.seq for chunk in _ready(cycle)]
     if left:
@@ -160,13 +162,14 @@ def _predecessors(cycle: Cycle) -> list[str]:
     return found
 
 
-def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str]) -> bool:
+def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str], match: Match) -> bool:
     with cycle.artifacts.local(chunk.items) as path:
         items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
-    answers = _answers_to(cycle, items["request_key"].combine_chunks(), earlier)
+    keys = _keys(cycle, cycle.run.run_id, items, match)
+    answers = _answers_to(cycle, keys, earlier, match)
     if answers is None:
         return False
-    places = pc.index_in(items["request_key"].combine_chunks(), value_set=answers["key"])
+    places = pc.index_in(keys, value_set=answers["key"])
     found = _Found(
         items=pc.indices_nonzero(pc.is_valid(places)).to_pylist(),
         answers=answers.take(places.drop_null()),
@@ -178,7 +181,7 @@ def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str]) -> bool:
     mask = [False] * items.num_rows
     for item in answered:
         mask[item] = True
-    parts = _Parts(items=items, is_answered=pa.array(mask))
+    parts = _Parts(items=_with_keys_of(items, found, mask), is_answered=pa.array(mask))
     _commit(cycle, chunk, parts, submission_id, totals)
     logger.info(
         "run %s: %d of %d items of chunk %d were answered before",
@@ -190,6 +193,21 @@ def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str]) -> bool:
     return True
 
 
+def _with_keys_of(items: pa.Table, found: "_Found", mask: Sequence[bool]) -> pa.Table:
+    """Return the items with the keys of those requests that their answers really answer.
+
+    They differ where items are matched: whoever looks for answers to the new request later shall
+    not be given these.
+    """
+    keys = items["request_key"].to_pylist()
+    asked = found.answers["request_key"].to_pylist()
+    for item, key in zip(found.items, asked, strict=True):
+        if mask[item]:
+            keys[item] = key
+    place = items.schema.get_field_index("request_key")
+    return items.set_column(place, "request_key", pa.array(keys, items.schema.field(place).type))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     """Earlier answers: for each item that has one, its index in the chunk, and the answer."""
@@ -198,14 +216,27 @@ class _Found:
     answers: pa.Table
 
 
-def _answers_to(cycle: Cycle, keys: pa.Array, earlier: Sequence[str]) -> pa.Table | None:
-    """Return earlier answers by request key, the newest first; None if there are none."""
+def _keys(cycle: Cycle, run_id: str, items: pa.Table, match: Match) -> pa.Array:
+    """Return what makes items of a run the same as those of another one."""
+    if match == "request":
+        return items["request_key"].combine_chunks().cast(pa.binary())
+    members = cycle.store.list_members(run_id)
+    names = pa.array([m.identity.partition for m in members] or [""], pa.string())
+    partitions = names.take(items["member"].combine_chunks())
+    ids = items["item_id"].combine_chunks()
+    return pc.binary_join_element_wise(partitions, ids, "\0").cast(pa.binary())
+
+
+def _answers_to(
+    cycle: Cycle, keys: pa.Array, earlier: Sequence[str], match: Match
+) -> pa.Table | None:
+    """Return earlier answers by key, the newest first; None if there are none."""
     found: list[pa.Table] = []
     for run_id in earlier:
         if not len(keys):
             break
         try:
-            tables = list(_answers_of(cycle, keys, run_id))
+            tables = list(_answers_of(cycle, keys, run_id, match))
         except RunNotFoundError:
             logger.warning("run %s: no run %r to reuse answers of", cycle.run.run_id, run_id)
             continue
@@ -218,8 +249,8 @@ def _answers_to(cycle: Cycle, keys: pa.Array, earlier: Sequence[str]) -> pa.Tabl
     return table.set_column(0, "key", table["key"].combine_chunks())
 
 
-def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str) -> Iterator[pa.Table]:
-    """Yield the answers of one run to requests with these keys."""
+def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str, match: Match) -> Iterator[pa.Table]:
+    """Yield the answers of one run to items with these keys."""
     if {"items", "results"} & cycle.store.get_run(run_id).pruned.keys():
         return
     chunks = {chunk.seq: chunk for chunk in cycle.store.list_chunks(run_id)}
@@ -230,8 +261,9 @@ def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str) -> Iterator[pa.Table]
         chunk = chunks[submission.chunk_seq]
         try:
             with cycle.artifacts.local(chunk.items) as path:
-                items = pq.read_table(path, columns=["row", "request_key"])
-            items = items.filter(pc.is_in(items["request_key"], value_set=keys))
+                items = pq.read_table(path, columns=["row", *_KEY_COLUMNS])
+            items = items.add_column(0, "key", _keys(cycle, run_id, items, match))
+            items = items.filter(pc.is_in(items["key"], value_set=keys))
             if items.num_rows:
                 with cycle.artifacts.local(submission.outcomes) as path:
                     yield _valid_answers(cycle, path, items)
@@ -244,7 +276,7 @@ def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str) -> Iterator[pa.Table]
 
 
 def _valid_answers(cycle: Cycle, path: object, items: pa.Table) -> pa.Table:
-    """Return the valid answers in an outcome file to some items, with their request keys."""
+    """Return the valid answers in an outcome file to some items, with their keys."""
     file = pq.ParquetFile(path)
     columns = ["row", "verdict", *_ANSWER_COLUMNS]
     if cycle.plan.dimensions is not None:
@@ -256,8 +288,11 @@ def _valid_answers(cycle: Cycle, path: object, items: pa.Table) -> pa.Table:
         pc.equal(table["verdict"], Verdict.OK.value), pc.is_in(table["row"], value_set=rows)
     )
     table = table.filter(wanted)
-    keys = items["request_key"].take(pc.index_in(table["row"].combine_chunks(), value_set=rows))
-    return table.drop_columns(["row", "verdict"]).add_column(0, "key", keys)
+    places = pc.index_in(table["row"].combine_chunks(), value_set=rows)
+    table = table.drop_columns(["row", "verdict"])
+    for name in ("request_key", "key"):
+        table = table.add_column(0, name, items[name].take(places))
+    return table
 
 
 def _write_outcomes(

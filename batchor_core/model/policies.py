@@ -3,7 +3,7 @@
 These models are stored with the run, without secrets, and read back by any other process.
 """
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
@@ -69,13 +69,19 @@ class TimingPolicy(Policy):
         return min(self.create_timeout_s or 60.0, self.lease_s / 3)
 
 
-class ReusePolicy(Policy):
-    """Whose answers to the very same requests are taken, at no cost, in place of asking again.
+Match: TypeAlias = Literal["request", "item"]
 
-    A request is the same if provider, host, endpoint and the whole body are. An earlier answer has
-    to satisfy today's output model.
+
+class ReusePolicy(Policy):
+    """Whose answers are taken, at no cost, in place of asking again.
+
+    An earlier answer has to satisfy today's output model.
 
     Attributes:
+        match: ``request``: answers to the very same requests; a request is the same if provider,
+            host, endpoint and the whole body are. ``item``: answers to items of the same id (and
+            the same partition), whatever was asked about them, so that only what failed or is new
+            is asked.
         source: ``predecessor``: those of the run that this one supersedes, and of ``run_ids``;
             ``namespace``: also those of the namespace's newest runs of the same model;
             ``off``: nobody's.
@@ -85,6 +91,7 @@ class ReusePolicy(Policy):
             for the answer, and fail with ``duplicate_failed`` where there is none.
     """
 
+    match: Match = "request"
     source: Literal["predecessor", "namespace", "off"] = "predecessor"
     run_ids: tuple[str, ...] = ()
     max_runs: PositiveInt = 50

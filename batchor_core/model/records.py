@@ -153,10 +153,13 @@ class ChunkRecord(NewChunk):
         refusals: How often it went back to ready since it was created.
         results: Its part of the result table; only for chunks of round 0 without parent.
         error_code: Why it was abandoned; its items fail with it.
+        is_unwanted: Whether all its items belong to members that nobody wants any more: it is
+            given up, or cancelled where it is in flight.
     """
 
     run_id: str
     seq: int
+    is_unwanted: bool
     state: ChunkState
     refusals: int
     results: ArtifactRef | None
@@ -354,7 +357,11 @@ class Member:
     Attributes:
         seq: 0-based; the ``member`` column of items files.
         fingerprint: Of the declaration and of this member's rows.
+        item_count: Its rows: the members' rows follow each other in order of ``seq``.
         is_open: Whether the identity is taken: not delivered and not ended yet.
+        is_wanted: Whether its rows are to be asked. Of an unwanted member what was sent is still
+            collected; its identity is taken until another run takes it over.
+        ok_count: How many of its rows were answered; None until the run is closed.
     """
 
     run_id: str
@@ -363,6 +370,8 @@ class Member:
     fingerprint: str
     item_count: int
     is_open: bool
+    is_wanted: bool = True
+    ok_count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ vocabulary cannot be had, bytes alone decide, conservatively.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -17,6 +18,7 @@ SAMPLE_BYTES = 4_096
 """Of one line at most: a long run of one letter takes tiktoken minutes."""
 SAFETY_MARGIN = 1.1
 VOCABULARY_TIMEOUT_S = 5.0
+VOCABULARY_VARIABLE = "BATCHOR_VOCABULARY"
 FALLBACK_TOKENS_PER_BYTE = 1 / 3
 _FALLBACK_ENCODING = "o200k_base"
 
@@ -72,9 +74,13 @@ class TokenEstimator:
 def load_vocabulary(model: str, timeout_s: float = VOCABULARY_TIMEOUT_S) -> Vocabulary | None:
     """Return the model's tiktoken vocabulary, or None after one warning.
 
+    Where the environment says ``BATCHOR_VOCABULARY=off`` it is not looked for, which is no warning.
+
     The download has no time-out of its own, so it runs in a daemon thread that is left behind
     when it takes longer than ``timeout_s`` seconds.
     """
+    if os.environ.get(VOCABULARY_VARIABLE) == "off":
+        return None
     found: list[Vocabulary] = []
     problem: list[str] = []
 

@@ -54,6 +54,10 @@ class BatchList:
         self._fetch = fetch
         self._page_size = page_size
 
+    def page(self, cursor: str) -> ListPage:
+        """Return the page behind a cursor."""
+        return self._fetch(cursor)
+
     def those(self, batch_ids: Sequence[str]) -> Mapping[str, ProviderBatch]:
         """Return those of these batches that a few pages show, where that is cheaper."""
         wanted = set(batch_ids)

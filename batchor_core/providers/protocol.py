@@ -317,6 +317,17 @@ class BatchProvider(Protocol):
         """
         ...
 
+    def list_page(self, position: str) -> tuple[Sequence[ProviderBatch], str]:
+        """Return one page of the account's batches, and the position of the next one.
+
+        Newest first. ``""`` is the position of the first page, and what comes with the last; a
+        position may be kept, but the provider may not know it any more.
+
+        Raises:
+            ProviderError: The page cannot be read.
+        """
+        ...
+
     def find(self, wanted: Wanted) -> Sighting:
         """Look for the batches of one submission.
 

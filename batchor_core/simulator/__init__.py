@@ -9,16 +9,20 @@ from batchor_core.simulator.clock import SimulatorClock
 from batchor_core.simulator.faults import FaultError
 from batchor_core.simulator.ledger import Ledger, PaidTwice
 from batchor_core.simulator.options import SimulatorOptions
-from batchor_core.simulator.server import Simulator, serve
+from batchor_core.simulator.scripted_answers import Question, Reply
+from batchor_core.simulator.server import Simulator, environment_of, serve
 
 __all__ = [
     "FaultError",
     "Ledger",
     "PaidTwice",
+    "Question",
+    "Reply",
     "Simulator",
     "SimulatorApp",
     "SimulatorClock",
     "SimulatorOptions",
     "create_app",
+    "environment_of",
     "serve",
 ]

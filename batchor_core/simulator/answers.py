@@ -11,6 +11,11 @@ import msgspec
 
 from batchor_core.simulator.draws import Draw
 from batchor_core.simulator.schema_values import compile_schema
+from batchor_core.simulator.scripted_answers import (
+    AnswerScript,
+    Question,
+    fields_for,
+)
 from batchor_core.simulator.strings import Generator
 
 NOTICE = "no model was involved"
@@ -103,24 +108,54 @@ class Answer:
 
 
 class AnswerWriter:
-    """Writes the answers of the simulated model: a function of seed, request and nothing else.
+    """Writes the answers of the simulated model: a function of seed, script and request alone.
 
     Args:
         seed: See `SimulatorOptions.seed`.
+        script: Answers that are given in place of made-up ones.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, script: AnswerScript) -> None:
         self._seed = seed * _SEED_STEP
+        self._script = script
         self._generator = lru_cache(maxsize=64)(_compile)
+        self._schema = lru_cache(maxsize=64)(msgspec.json.decode)
 
     def text(self, answer: Answer) -> None:
         """Answer in prose that says what it is and echoes the prompt."""
-        answer.say(f"Simulated answer ({NOTICE}) to: {answer.prompt[:_EXCERPT_CHARS]}")
+        scripted = self._scripted(answer)
+        answer.say(_prose(answer) if scripted is None else scripted)
+
+    def any_json(self, answer: Answer) -> None:
+        """Answer with a JSON object that nobody has described."""
+        scripted = self._scripted(answer)
+        answer.say(_json({"answer": _prose(answer)}) if scripted is None else scripted)
 
     def structured(self, answer: Answer, schema_json: bytes) -> None:
-        """Answer with JSON that conforms to a JSON Schema, given as JSON text."""
+        """Answer with JSON that conforms to a JSON Schema, given as JSON text.
+
+        A scripted answer may leave out fields, which are made up then, and need not conform.
+        """
         draw = Draw(int.from_bytes(answer.digest[:8]) ^ self._seed, answer.prompt)
-        answer.say(msgspec.json.encode(self._generator(schema_json)(draw)).decode())
+        made_up = self._generator(schema_json)(draw)
+        scripted = self._scripted(answer, schema_json, made_up)
+        answer.say(_json(made_up) if scripted is None else scripted)
+
+    def _scripted(
+        self, answer: Answer, schema_json: bytes = b"{}", made_up: Any = None
+    ) -> str | None:
+        """Return what the script says, if it says anything; missing fields are made up.
+
+        Raises:
+            ScriptError: No provider could say that.
+        """
+        if self._script.is_empty:
+            return None
+        said = self._script.reply_to(Question(prompt=answer.prompt, model=answer.model))
+        if said is None or isinstance(said, str):
+            return said
+        fields = fields_for(said, self._schema(schema_json))
+        return _json({**made_up, **fields} if isinstance(made_up, dict) else fields)
 
     def embed(self, answer: Answer, texts: Sequence[bytes], dimensions: int) -> None:
         """Answer with a unit vector for each text, which depends on it and the model alone.
@@ -129,6 +164,14 @@ class AnswerWriter:
         """
         key = f"{self._seed}:{answer.model}:".encode()
         answer.vectors = [_unit_vector(key + text, dimensions) for text in texts]
+
+
+def _prose(answer: Answer) -> str:
+    return f"Simulated answer ({NOTICE}) to: {answer.prompt[:_EXCERPT_CHARS]}"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _compile(schema_json: bytes) -> Generator:

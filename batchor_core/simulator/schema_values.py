@@ -168,7 +168,22 @@ class _Compiler:
             count = least if draw.depth >= _DEEP else draw.between(least, most)
             return [make(draw) for _ in range(count)]
 
-        return _without_repeats(build, least) if schema.get("uniqueItems") else build
+        if schema.get("uniqueItems"):
+            return _without_repeats(build, least)
+        return _with_unique_keys(build) if self._is_mapping(schema.get("items")) else build
+
+    def _is_mapping(self, items: Any) -> bool:
+        """Whether an array stands for a mapping, as where free keys cannot be asked for."""
+        if isinstance(items, Mapping) and "$ref" in items:
+            items = _resolve(self._root, str(items["$ref"]))
+        return isinstance(items, Mapping) and set(items.get("properties", ())) == {"key", "value"}
+
+
+def _with_unique_keys(build: Generator) -> Generator:
+    def unique(draw: Draw) -> list[Any]:
+        return list({entry.get("key"): entry for entry in build(draw)}.values())
+
+    return unique
 
 
 def _without_repeats(build: Generator, least: int) -> Generator:

@@ -17,6 +17,7 @@ from batchor_core.simulator.app import SimulatorApp, create_app
 from batchor_core.simulator.clock import SimulatorClock
 from batchor_core.simulator.ledger import Ledger
 from batchor_core.simulator.options import SimulatorOptions
+from batchor_core.simulator.scripted_answers import Reply
 from batchor_core.simulator.state import SimulatorState
 
 _START_TIMEOUT_S = 30.0
@@ -112,17 +113,22 @@ class Simulator:
     @property
     def openai_base_url(self) -> str:
         """What the OpenAI SDK takes as `base_url`."""
-        return f"{self.base_url}/v1"
+        return self.environment["OPENAI_BASE_URL"]
 
     @property
     def anthropic_base_url(self) -> str:
         """What the Anthropic SDK takes as `base_url`."""
-        return self.base_url
+        return self.environment["ANTHROPIC_BASE_URL"]
 
     @property
     def gemini_base_url(self) -> str:
         """What Google's SDK takes as `base_url`, for the Developer API and for Vertex AI."""
-        return f"{self.base_url}/gemini"
+        return self.environment["GOOGLE_GEMINI_BASE_URL"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that lead every provider's SDK here."""
+        return environment_of(self.base_url, self.state.options.api_key)
 
     @property
     def state(self) -> SimulatorState:
@@ -147,12 +153,34 @@ class Simulator:
         """Put every fault rule out of force."""
         self.state.clear_faults()
 
+    def answer(self, reply: Reply, *, containing: str = "") -> None:
+        """Give requests an answer of your own, in place of a made-up one.
+
+        `sim.answer({"category": "billing"}, containing="charged twice")`
+
+        The answer given last goes first. Fields of a structured answer that are left out are made
+        up. What the output model does not accept makes the row an invalid one, as with a model
+        that answers so; a field that the schema does not have makes the provider refuse the row,
+        with a message that names it. Embeddings cannot be scripted.
+
+        Args:
+            reply: A text, or a mapping or Pydantic model with fields of a structured answer; or a
+                function that gets the question and returns one of these, or None to leave it to
+                others. It is called in the simulator's thread.
+            containing: Only requests whose prompt contains this.
+        """
+        self.state.script.add(reply, containing)
+
+    def clear_answers(self) -> None:
+        """Put every scripted answer out of force."""
+        self.state.script.clear()
+
     def advance_time(self, seconds: float) -> None:
         """Jump forward in the simulator's time."""
         self.state.clock.advance(seconds)
 
     def reset(self) -> None:
-        """Forget files, batches, faults and the ledger."""
+        """Forget files, batches, faults, scripted answers and the ledger."""
         self.state.reset()
 
     def close(self) -> None:
@@ -162,6 +190,24 @@ class Simulator:
             self._thread.join()
         self._listener.close()
         self.state.close()
+
+
+def environment_of(base_url: str, api_key: str | None = None) -> dict[str, str]:
+    """Return the environment variables that lead every provider's SDK to a simulator.
+
+    Args:
+        base_url: Where it serves.
+        api_key: The only key that it accepts; None if it accepts any.
+    """
+    key = api_key or "simulated"
+    return {
+        "OPENAI_BASE_URL": f"{base_url}/v1",
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": base_url,
+        "ANTHROPIC_API_KEY": key,
+        "GOOGLE_GEMINI_BASE_URL": f"{base_url}/gemini",
+        "GOOGLE_API_KEY": key,
+    }
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from batchor_core.simulator.gemini import GeminiService, VertexService
 from batchor_core.simulator.ledger import Ledger
 from batchor_core.simulator.openai import OpenAIService
 from batchor_core.simulator.options import SimulatorOptions
+from batchor_core.simulator.scripted_answers import AnswerScript
 from batchor_core.simulator.spool import Spool
 from batchor_core.simulator.world import World
 
@@ -44,13 +45,14 @@ class SimulatorState:
         self.spool = Spool(options.spool_dir)
         self.ledger = Ledger(self.spool.path("ledger.sqlite3"))
         self.faults = FaultBook(FAULT_KINDS)
+        self.script = AnswerScript()
         world = World(
             options=options,
             clock=self.clock,
             spool=self.spool,
             faults=self.faults,
             ledger=self.ledger,
-            writer=AnswerWriter(options.seed),
+            writer=AnswerWriter(options.seed, self.script),
         )
         self.openai = OpenAIService(world)
         self.anthropic = AnthropicService(world)
@@ -101,8 +103,9 @@ class SimulatorState:
         return report
 
     def reset(self) -> None:
-        """Forget files, batches, faults and the ledger; time goes on."""
+        """Forget files, batches, faults, scripted answers and the ledger; time goes on."""
         self.clear_faults()
+        self.script.clear()
         for service in self.services:
             service.reset()
         self.ledger.clear()

@@ -56,18 +56,23 @@ class ItemBlock:
             return self.frame.height
         return len(self.items or ())
 
+    def head(self, count: int) -> "ItemBlock":
+        """Return the block's first rows, all of them if there are not so many."""
+        return self if count >= len(self) else self._slice(slice(0, count))
+
     def tail(self, skip: int) -> "ItemBlock":
         """Return the block without its first ``skip`` rows; the position stays the same."""
-        if not skip:
-            return self
+        return self._slice(slice(skip, len(self))) if skip else self
+
+    def _slice(self, rows: slice) -> "ItemBlock":
         return replace(
             self,
-            frame=None if self.frame is None else self.frame.slice(skip),
-            items=None if self.items is None else self.items[skip:],
-            item_ids=None if self.item_ids is None else self.item_ids[skip:],
-            partitions=None if self.partitions is None else self.partitions[skip:],
-            records=None if self.records is None else self.records[skip:],
-            metadata=None if self.metadata is None else self.metadata[skip:],
+            frame=None if self.frame is None else self.frame[rows],
+            items=None if self.items is None else self.items[rows],
+            item_ids=None if self.item_ids is None else self.item_ids[rows],
+            partitions=None if self.partitions is None else self.partitions[rows],
+            records=None if self.records is None else self.records[rows],
+            metadata=None if self.metadata is None else self.metadata[rows],
         )
 
 

@@ -9,7 +9,7 @@ writes its journal event in the same transaction. Any number of processes may ca
 Nothing here calls a provider or moves a file.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -105,14 +105,17 @@ class ClaimResult:
         run_id: The open run that now stands for the identities.
         attached: True: it is an earlier run of equal fingerprint, and the claimant's own run was
             cancelled with the reason ``attached``.
-        conflict: The identities that are open under another fingerprint (or spread over several
-            runs); then nothing was changed and ``run_id`` is the first such run.
+        conflict: The identities that are open under another fingerprint, or in a run that is being
+            cancelled; then nothing was changed and ``run_id`` is the first such run.
+        groups: Where the identities are not all alike: those that can be claimed together, group by
+            group; then nothing was changed, and ``run_id`` is the claimant's.
         superseded: The run whose identities and waiters were taken over; None: none was.
     """
 
     run_id: str
     attached: bool
     conflict: tuple[Identity, ...] = ()
+    groups: tuple[tuple[Identity, ...], ...] = ()
     superseded: str | None = None
 
 
@@ -133,6 +136,38 @@ class OpenWork:
     submissions: Sequence[SubmissionRecord]
     scope_free_at: datetime | None
     is_blocked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poll:
+    """What a poll of an ``active`` submission saw.
+
+    Attributes:
+        submission: As it was before.
+        status: In the provider's words; None: it could not be asked.
+        counts: The provider's own; None leaves those that are stored.
+        result: Where its results are; None: it works on.
+    """
+
+    submission: SubmissionRecord
+    status: str | None = None
+    counts: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaiterGroup:
+    """Open waiters that have something in common.
+
+    Attributes:
+        asset: Theirs.
+        fields: Of their payloads, as text, in the order that was asked for; None where absent.
+        count: How many there are.
+    """
+
+    asset: str
+    fields: tuple[str | None, ...]
+    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +220,10 @@ class Store(Protocol):
         Raises:
             RunNotFoundError: There is none of this id.
         """
+        ...
+
+    def get_runs(self, run_ids: Iterable[str]) -> dict[str, RunRecord]:
+        """Return those of these runs that there are, by id."""
         ...
 
     def list_runs(
@@ -296,10 +335,50 @@ class Store(Protocol):
         """Return what is not settled of one run."""
         ...
 
-    def all_open_work(self, namespace: str) -> list[OpenWork]:
-        """Return what is not settled of every run of a namespace that is not terminal.
+    def due_work(
+        self,
+        namespace: str,
+        now: datetime,
+        limit: int,
+        *,
+        scope: str | None = None,
+        but: Collection[str] = (),
+        but_paused: str | None = None,
+    ) -> list[OpenWork]:
+        """Return what is not settled of runs that need something now.
 
-        A handful of queries, whatever the number of runs.
+        Oldest first, but the declarations take turns: the oldest run of each, the second oldest…
+
+        Of runs that are claimed, not terminal, and that nobody holds a lease on. None for which
+        ``due_steps`` finds something heavy is left out, unless the limit is reached; one that
+        waits for a provider is. A handful of queries, whatever the number of runs.
+
+        Args:
+            namespace: Whose.
+            now: What counts as due.
+            limit: The most.
+            scope: Return those that may send a chunk in this scope, and none that need something
+                else; None returns all the others.
+            but: Runs to leave out.
+            but_paused: Leave out those that are paused for a reason that begins so.
+        """
+        ...
+
+    def count_open_runs(self, namespace: str) -> dict[tuple[str, RunControlState], int]:
+        """Return how many claimed runs are not terminal, by scope and by what is asked of them."""
+        ...
+
+    def live_batches(self, scopes: Iterable[str]) -> dict[str, int]:
+        """Return how many live submissions there are in these scopes, where there are any."""
+        ...
+
+    def pauses_since(self, namespace: str, after_sequence: int, limit: int) -> list[Event]:
+        """Return the newest ``run.controlled`` event of each paused run, oldest first.
+
+        Args:
+            namespace: Whose claimed runs.
+            after_sequence: Only of later pauses.
+            limit: The most.
         """
         ...
 
@@ -314,8 +393,13 @@ class Store(Protocol):
         *,
         error_code: str | None = None,
         error_message: str | None = None,
+        ok_by_member: Mapping[int, int] | None = None,
     ) -> RunRecord:
-        """Move the run to a terminal state."""
+        """Move the run to a terminal state.
+
+        ``ok_by_member`` says how many rows of each member (by ``seq``) were answered; it is stored
+        with the members.
+        """
         ...
 
     # -- leases -------------------------------------------------------------------------------
@@ -342,6 +426,10 @@ class Store(Protocol):
 
     def lease_of(self, run_id: str) -> Lease | None:
         """Return the lease in force, or None."""
+        ...
+
+    def leased(self, run_ids: Iterable[str]) -> set[str]:
+        """Return those of these runs on which a lease is in force."""
         ...
 
     # -- chunks -------------------------------------------------------------------------------
@@ -538,6 +626,14 @@ class Store(Protocol):
         """Move ``active`` to ``ended``; needs no lease. False if it was not active any more."""
         ...
 
+    def note_polls(self, polls: Sequence[Poll], next_poll_at: datetime) -> int:
+        """Record what polls of many submissions saw, in one transaction; needs no lease.
+
+        As ``note_poll`` and ``mark_ended`` do it for each. A submission that is not ``active`` any
+        more is left alone. Returns how many have ended by this.
+        """
+        ...
+
     def put_off_collect(
         self, lease: Lease, submission_id: str, *, until: datetime, missing: bool, reason: str
     ) -> None:
@@ -572,6 +668,21 @@ class Store(Protocol):
         """Return an account's ``active`` submissions that are due, over all runs; oldest first."""
         ...
 
+    def other_polls(self, account: str, now: datetime, limit: int) -> list[SubmissionRecord]:
+        """Return an account's ``active`` submissions that are not due yet; next due first."""
+        ...
+
+    def count_polls(self, account: str) -> int:
+        """Return how many ``active`` submissions an account has."""
+        ...
+
+    def accounts_to_poll(self, namespace: str, now: datetime) -> dict[str, str]:
+        """Return the accounts in which something of the namespace is due, each with such a run.
+
+        Those come first that wait for longest.
+        """
+        ...
+
     # -- scopes -------------------------------------------------------------------------------
 
     def scope_limits(self, scope: str) -> ScopeLimits:
@@ -599,10 +710,11 @@ class Store(Protocol):
         One transaction: with every identity free, the members become open and the waiter is
         recorded for ``run_id``; with all of them open in one other run with equal fingerprints,
         the waiter is recorded there and ``run_id`` gets control ``cancel`` with the reason
-        ``attached``; anything else is a conflict and changes nothing, unless ``supersede`` is
-        given and one other run has exactly these identities: then that run gets control
-        ``cancel``, its waiters come over, and it becomes the predecessor of ``run_id``. Two claims
-        that race for an identity are serialised.
+        ``attached``; with all of them changed in one other run (or that run under cancel) it is a
+        conflict that changes nothing, unless ``supersede`` is given: then they and those who wait
+        for them come over, the other run becomes the predecessor of ``run_id``, and gets control
+        ``cancel`` if it stands for nothing else. Identities that are not all alike are returned in
+        groups, and nothing is changed. Two claims that race for an identity are serialised.
         """
         ...
 
@@ -621,6 +733,14 @@ class Store(Protocol):
         """
         ...
 
+    def unwanted_rows(self, run_id: str) -> list[tuple[int, int]]:
+        """Return the stretches of rows (first, last) of members that nobody wants any more.
+
+        A member is unwanted once the last waiter that wanted it was cancelled while others wait for
+        other members, and once another run has taken it over.
+        """
+        ...
+
     def release_members(self, run_id: str) -> None:
         """Close the run's members: their identities are free. Idempotent; needs no lease."""
         ...
@@ -635,8 +755,39 @@ class Store(Protocol):
         namespace: str | None = None,
         run_id: str | None = None,
         states: Iterable[WaiterState] | None = None,
+        assets: Iterable[str] | None = None,
+        payload: Mapping[str, Iterable[str]] | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[Waiter]:
-        """Return waiters in order of creation."""
+        """Return waiters in order of creation.
+
+        Args:
+            namespace: Whose.
+            run_id: Of one run.
+            states: In one of these.
+            assets: Of one of these.
+            payload: Whose payload has one of the values in each of these fields.
+            after: Created after this waiter.
+            limit: The most.
+        """
+        ...
+
+    def waiter_groups(self, namespace: str, fields: Sequence[str]) -> list[WaiterGroup]:
+        """Return the open waiters, counted by asset and by text fields of their payloads.
+
+        One query, whatever their number.
+        """
+        ...
+
+    def ready_waiters(
+        self, namespace: str, field: str, *, per_group: int, limit: int
+    ) -> list[Waiter]:
+        """Return open waiters of terminal runs, fairly: the oldest of each group come first.
+
+        Waiters of one asset with the same value in this field of their payload are a group; no
+        more than ``per_group`` of each are returned. One query, whatever their number.
+        """
         ...
 
     def update_waiter(

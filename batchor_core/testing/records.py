@@ -175,7 +175,7 @@ class RunDriver:
         self.end(submission.submission_id)
         return self.store.collect(self.lease, submission.submission_id, collected)
 
-    def close(self, state: RunState = RunState.SUCCEEDED) -> RunRecord:
+    def close(self, state: RunState = RunState.SUCCEEDED, **values: Any) -> RunRecord:
         """End ingestion and close the run."""
         self.store.finish_ingestion(self.lease, "fingerprint")
-        return self.store.close_run(self.lease, state)
+        return self.store.close_run(self.lease, state, **values)

@@ -4,7 +4,7 @@ import pytest
 
 from batchor_core.errors import RunNotFoundError, StaleTransitionError, StoreError
 from batchor_core.model.states import RunControlState, RunState, WaiterState
-from batchor_core.store.protocol import ClaimResult, Store
+from batchor_core.store.protocol import ClaimResult, MemberClaim, Store
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     RunDriver,
@@ -56,33 +56,88 @@ class ClaimContract:
         store.create_run(new_run("run_b"))
         assert store.claim("run_b", [member("a")], waiter_request("a")).attached
 
-    @pytest.mark.parametrize(
-        ("claims", "conflict"),
-        [
-            ([member("a", "changed")], ["a"]),
-            ([member("a"), member("free")], ["a"]),
-            ([member("b"), member("c")], ["b", "c"]),
-            ([member("a"), member("c", "changed")], ["c"]),
-        ],
-        ids=["fingerprint", "partly-free", "two-runs", "two-runs-one-changed"],
-    )
-    def test_anything_else_conflicts(
-        self, store: Store, claims: list[object], conflict: list[str]
-    ) -> None:
+    def test_changed_rows_conflict(self, store: Store) -> None:
         """One identity would have two open runs, or a refused claim would leave traces."""
+        for name in ("run_a", "run_b"):
+            store.create_run(new_run(name))
+        store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
+        result = store.claim("run_b", [member("a", "changed")], waiter_request("a", waiter_id="w2"))
+        assert result == ClaimResult(run_id="run_a", attached=False, conflict=(identity("a"),))
+        self._check_untouched(store)
+
+    @pytest.mark.parametrize(
+        ("claims", "groups"),
+        [
+            ([member("a"), member("free")], [["a"], ["free"]]),
+            ([member("b"), member("c")], [["b"], ["c"]]),
+            ([member("a"), member("c", "changed"), member("b")], [["a", "b"], ["c"]]),
+            ([member("a"), member("b", "changed")], [["a"], ["b"]]),
+        ],
+        ids=["partly-free", "two-runs", "one-run-changed", "one-member-changed"],
+    )
+    def test_unlike_identities_come_in_groups(
+        self, store: Store, claims: list[MemberClaim], groups: list[list[str]]
+    ) -> None:
+        """A request over many partitions could not tell which of them go together."""
         for name in ("run_a", "run_b", "run_c"):
             store.create_run(new_run(name))
         store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
         store.claim("run_c", [member("c")], waiter_request("c"))
         request = waiter_request("a", waiter_id="w2")
-        result = store.claim("run_b", claims, request)  # type: ignore[arg-type]  # parametrised
-        assert [i.partition for i in result.conflict] == conflict
-        assert result.run_id == ("run_c" if conflict == ["c"] else "run_a")
-        assert not result.attached
+        result = store.claim("run_b", claims, request, supersede=True)
+        assert [[i.partition for i in group] for group in result.groups] == groups
+        assert (result.run_id, result.attached) == ("run_b", False)
+        self._check_untouched(store)
+
+    def _check_untouched(self, store: Store) -> None:
         assert store.get_run("run_b").control is RunControlState.RUN
         assert store.list_members("run_b") == []
         with pytest.raises(StoreError, match="w2"):
             store.get_waiter("w2")
+
+    def test_one_member_is_superseded(self, store: Store) -> None:
+        """A changed partition would take all others of its batch run down with it."""
+        for name in ("run_a", "run_b"):
+            store.create_run(new_run(name))
+        names = ("a", "b", "c")
+        request = waiter_request(*names, waiter_id="w1")
+        store.claim("run_a", [member(name) for name in names], request)
+        only_b = waiter_request("b", waiter_id="w2")
+        store.claim("run_a", [member("b")], only_b)
+        result = store.claim(
+            "run_b", [member("b", "new")], waiter_request("b", waiter_id="w3"), supersede=True
+        )
+        assert result == ClaimResult(run_id="run_b", attached=False, superseded="run_a")
+        assert store.get_run("run_a").control is RunControlState.RUN
+        assert store.get_run("run_b").predecessor == "run_a"
+        assert [m.is_open for m in store.list_members("run_a")] == [True, False, True]
+        assert store.get_waiter("w1").partitions == ("a", "c")
+        assert store.get_waiter("w2").run_id == "run_b"
+        waiting = store.list_waiters(run_id="run_b")
+        assert [(w.partitions, w.payload) for w in waiting] == [(("b",), {"root": "r"})] * 3
+
+    def test_last_members_end_their_run(self, store: Store) -> None:
+        """A run that stands for nothing any more would go on spending money."""
+        for name in ("run_a", "run_b", "run_c"):
+            store.create_run(new_run(name))
+        store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
+        for run_id, name in (("run_b", "a"), ("run_c", "b")):
+            claims = [member(name, "new")]
+            store.claim(run_id, claims, waiter_request(name), supersede=True)
+        ended = store.get_run("run_a")
+        assert (ended.control, ended.control_reason) == (
+            RunControlState.CANCEL,
+            "superseded by run_c",
+        )
+        assert not store.list_waiters(run_id="run_a")
+
+    def test_answers_of_members_are_noted(self, store: Store, clock: ManualClock) -> None:
+        """Nobody could tell good partitions from bad ones without reading all results."""
+        driver = RunDriver(store, clock)
+        store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
+        assert [m.ok_count for m in store.list_members("run_a")] == [None, None]
+        driver.close(ok_by_member={0: 1, 1: 0})
+        assert [m.ok_count for m in store.list_members("run_a")] == [1, 0]
 
     def test_run_under_cancel_conflicts(self, store: Store) -> None:
         """A request would attach to a run that is about to fail all its rows."""
@@ -184,3 +239,68 @@ class WaiterContract:
         still_open = store.list_waiters(namespace="default", states=[WaiterState.OPEN])
         assert [w.waiter_id for w in still_open] == ["run_a1", "run_b0", "run_b1"]
         assert store.list_waiters(namespace="other") == []
+
+
+class UnwantedContract:
+    """What every store promises about members that nobody wants any more."""
+
+    def _two_wishes(self, store: Store, clock: ManualClock) -> RunDriver:
+        """Rows 0 and 1 of ``a``, 2 of ``b``, 3 and 4 of ``c``; one wish for all, one for ``b``."""
+        driver = RunDriver(store, clock)
+        claims = [member("a", item_count=2), member("b"), member("c", item_count=2)]
+        store.claim("run_a", claims, waiter_request("a", "b", "c", waiter_id="w1"))
+        store.claim("run_a", [member("b")], waiter_request("b", waiter_id="w2"))
+        return driver
+
+    def test_cancelled_waiter_leaves_what_others_want(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """A cancelled backfill would be answered to its end because one partition is wanted."""
+        self._two_wishes(store, clock)
+        assert store.unwanted_rows("run_a") == []
+        store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        assert [m.is_wanted for m in store.list_members("run_a")] == [False, True, False]
+        assert [m.is_open for m in store.list_members("run_a")] == [True, True, True]
+        assert store.unwanted_rows("run_a") == [(0, 1), (3, 4)]
+
+    @pytest.mark.parametrize("end", [WaiterState.SERVED, WaiterState.FAILED])
+    def test_served_waiter_leaves_all_wanted(
+        self, store: Store, clock: ManualClock, end: WaiterState
+    ) -> None:
+        """What was delivered once would be taken from those who still wait for it."""
+        self._two_wishes(store, clock)
+        store.end_waiter("w1", end, None)
+        assert store.unwanted_rows("run_a") == []
+
+    def test_last_waiter_marks_nothing(self, store: Store, clock: ManualClock) -> None:
+        """Whether a run without waiters goes on is not the store's decision."""
+        self._two_wishes(store, clock)
+        store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        store.end_waiter("w2", WaiterState.CANCELLED, "gone")
+        assert [m.is_wanted for m in store.list_members("run_a")] == [False, True, False]
+
+    def test_unwanted_member_is_taken_over(self, store: Store, clock: ManualClock) -> None:
+        """A new request would wait for rows that are given up, or pay for those in flight."""
+        self._two_wishes(store, clock)
+        store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        store.create_run(new_run("run_b"))
+        result = store.claim("run_b", [member("c", item_count=2)], waiter_request("c"))
+        assert result.conflict == (identity("c"),)
+        result = store.claim(
+            "run_b", [member("c", item_count=2)], waiter_request("c"), supersede=True
+        )
+        assert (result.run_id, result.superseded) == ("run_b", "run_a")
+        assert store.get_run("run_b").predecessor == "run_a"
+        assert store.get_run("run_a").control is RunControlState.RUN
+
+    def test_chunks_of_unwanted_members(self, store: Store, clock: ManualClock) -> None:
+        """Chunks that hold rows of somebody else would be given up, or others would be sent."""
+        driver = self._two_wishes(store, clock)
+        for first, last in ((0, 1), (1, 2), (3, 4)):
+            driver.seal(first_row=first, last_row=last, item_count=2)
+        store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        flags = [chunk.is_unwanted for chunk in store.list_chunks("run_a")]
+        assert flags == [True, False, True]
+        late = driver.seal(first_row=3, last_row=3, item_count=1)
+        assert late.is_unwanted
+        assert not driver.seal(first_row=2, last_row=2, item_count=1).is_unwanted

@@ -10,7 +10,7 @@ import pytest
 
 from batchor_core.store.protocol import Store
 from batchor_core.testing.clock import ManualClock
-from batchor_core.testing.store_claims import ClaimContract, WaiterContract
+from batchor_core.testing.store_claims import ClaimContract, UnwantedContract, WaiterContract
 from batchor_core.testing.store_money import BudgetContract, CostContract
 from batchor_core.testing.store_retention import RetentionContract
 from batchor_core.testing.store_runs import LeaseContract, RunContract
@@ -19,6 +19,11 @@ from batchor_core.testing.store_submissions import (
     PollContract,
     ScopeContract,
     SubmissionContract,
+)
+from batchor_core.testing.store_ticks import (
+    DueWorkContract,
+    ManyPollsContract,
+    ManyWaitersContract,
 )
 
 
@@ -33,7 +38,11 @@ class StoreContract(
     CostContract,
     RetentionContract,
     ClaimContract,
+    UnwantedContract,
     WaiterContract,
+    DueWorkContract,
+    ManyPollsContract,
+    ManyWaitersContract,
 ):
     """All of the contract; subclasses bring the store."""
 

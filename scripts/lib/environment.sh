@@ -15,7 +15,7 @@ find_python() {
 }
 
 # make_environment FOLDER REQUIREMENT...
-# Local requirements are installed editable. Does nothing if FOLDER is up to date.
+# Local ones, which begin with a dot, are installed editable. Does nothing if FOLDER is up to date.
 make_environment() {
     local folder="$1" stamp="$1/.installed" wanted python
     shift
@@ -30,7 +30,10 @@ make_environment() {
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
     local arguments=() requirement
     for requirement in "$@"; do
-        arguments+=(--editable "$requirement")
+        case "$requirement" in
+            .*) arguments+=(--editable "$requirement") ;;
+            *) arguments+=("$requirement") ;;
+        esac
     done
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}"
     printf '%s' "$wanted" > "$stamp"

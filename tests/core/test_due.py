@@ -148,6 +148,7 @@ def test_an_unsettled_create_is_looked_for() -> None:
     nearly = NOW - timedelta(seconds=170)
     assert at(create_ended_at=nearly) == NOW + timedelta(seconds=10)
     assert at(create_ended_at=NOW - timedelta(seconds=181)) == NOW
+    assert at() == NOW  # its process died before the call
 
 
 def test_retries_wait_for_their_instant_and_for_control() -> None:

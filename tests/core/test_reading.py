@@ -295,7 +295,6 @@ Reader = Callable[[Run], Any]
     [
         lambda run: run.read_terminal_results(),
         lambda run: run.results(),
-        lambda run: list(run.result_parts(member=0)),
     ],
 )
 def test_pruned_items_are_called_pruned(world: World, read: Reader) -> None:

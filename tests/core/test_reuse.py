@@ -46,6 +46,24 @@ def test_only_changed_rows_are_sent(world: World) -> None:
     check_paid_once(world)
 
 
+def test_items_keep_their_answers_whatever_is_asked(world: World) -> None:
+    """Mending failed rows would pay for all the others, once the prompt was touched."""
+    world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": "number 2;"}})
+    first = world.run(5, run_id="first")
+    assert [n for n, status in statuses(first).items() if status != "ok"] == ["item-2"]
+    world.sim.clear_faults()
+    mend = ReusePolicy(match="item", run_ids=("first",))
+    run = world.run(changed(5, 0, 1, 2), run_id="second", reuse=mend)
+    assert reused(run) == ["item-0", "item-1", "item-3", "item-4"]
+    assert world.sim.ledger().executed() == 5
+    assert texts(run)[:2] == texts(first)[:2]
+    check_conserved(run, 5)
+    # The new questions of rows 0 and 1 were never asked: nobody may take these answers for theirs.
+    third = world.run(changed(5, 0, 1, 2), run_id="third", reuse=ReusePolicy(run_ids=("second",)))
+    assert reused(third) == ["item-2", "item-3", "item-4"]
+    assert world.sim.ledger().executed() == 7
+
+
 def test_what_is_reused_costs_nothing(world: World) -> None:
     """The costs of the first run would be counted again."""
     first = world.run(10, run_id="first")

@@ -12,8 +12,8 @@ import pytest
 
 from batchor_core import BatchJob, BatchRunner, OpenAIProviderConfig
 from batchor_core.model.states import RunControlState, WaiterState
+from batchor_dagster.advance_tick import AdvanceCursor
 from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY
-from batchor_dagster.sensor_builder import AdvanceCursor
 from batchor_dagster.sensor_state import ADVANCE_SENSOR
 from tests.dagster.world import KEY, MODEL, World, answers_asset, failure, rows_of
 
@@ -56,7 +56,7 @@ def test_advance_run_disturbs_no_partition(world: World, answers: dg.AssetsDefin
 
     assert result.job_def.name == ADVANCE_JOB
     assert result.get_asset_materialization_events() == []
-    assert world.observations()[-1]["batchor/rows_ok"] == 3
+    assert world.observations()[-1]["batchor/progress_rows_ok"] == 3
 
 
 def test_nothing_is_launched_while_its_dagster_run_goes_on(
@@ -176,7 +176,7 @@ def test_refused_account_pauses_the_run_and_says_why(
     assert f"1 paused, as {world.run.run_id}: " in data.skip_message
     (event,) = data.asset_events
     assert event.partition == "d0"
-    for text in (data.skip_message, event.metadata["batchor/status"].value):
+    for text in (data.skip_message, event.metadata["batchor/progress_status"].value):
         assert "Incorrect API key provided." in text
     assert [waiter.state for waiter in world.waiters] == [WaiterState.OPEN]
     for _ in range(3):
@@ -193,7 +193,7 @@ def test_request_that_is_refused_at_once_says_why(
 
     assert result.success
     assert world.run.control == "pause"
-    assert "Incorrect API key provided." in world.observations()[-1]["batchor/status"]
+    assert "Incorrect API key provided." in world.observations()[-1]["batchor/progress_status"]
     assert f"batchor resume --run-id {world.run.run_id}" in capfd.readouterr().err
     assert world.batches == []
     assert world.advance_tick(answers) == []

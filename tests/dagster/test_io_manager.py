@@ -1,6 +1,6 @@
-"""Frames go through real Dagster runs, to a folder and to an fsspec file system in memory."""
+"""Frames go through real Dagster runs, to a folder, to memory and to an S3 bucket."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from dagster import AssetsDefinition, DagsterInstance
 
 from batchor_dagster.io_manager import BatchParquetIOManager
+from tests.artifacts.servers import ObjectStore, moto
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Parameter `backfill_policy` of function `asset`:dagster.BetaWarning"
@@ -22,15 +23,25 @@ PARTS = dg.StaticPartitionsDefinition(["p0", "p1", "p2"])
 ODD_PARTS = dg.StaticPartitionsDefinition(ODD_KEYS)
 
 
-@pytest.fixture(params=["local", "file", "memory"])
+@pytest.fixture(params=["local", "file", "memory", "s3"])
 def io_manager(request: pytest.FixtureRequest, tmp_path: Path) -> BatchParquetIOManager:
-    """The same manager on a path, a file URL and an object store."""
+    """The same manager on a path, a file URL, a store in memory and a bucket."""
+    if request.param == "s3":
+        server: ObjectStore = request.getfixturevalue("s3")
+        return BatchParquetIOManager(base_path=server.new_root(), storage_options=server.options)
     base = {
         "local": str(tmp_path),
         "file": tmp_path.as_uri(),
         "memory": f"memory://{tmp_path.name}/base",
     }
     return BatchParquetIOManager(base_path=base[request.param])
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[ObjectStore]:
+    """S3, as moto plays it."""
+    with moto() as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,17 +2,23 @@
 
 import os
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import polars as pl
 
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset
 from batchor_dagster.constants import TAG_BACKFILL
-from tests.dagster.world import MODEL, ROWS, Verdict, World, answers_asset, events, failure, rows_of
+from tests.dagster.world import (
+    MODEL,
+    ROWS,
+    Verdict,
+    World,
+    answers_asset,
+    events,
+    failure,
+    rows_of,
+    while_waiting,
+)
 
 
 def test_request_submits_and_materialises_nothing(world: World) -> None:
@@ -24,8 +30,8 @@ def test_request_submits_and_materialises_nothing(world: World) -> None:
     assert events(result) == ["ASSET_OBSERVATION"]
     assert world.batches == ["in_progress"]
     (seen,) = world.observations()
-    assert seen["batchor/batch_run"] == world.run.run_id
-    assert seen["batchor/rows_in_flight"] == seen["batchor/rows"] == ROWS
+    assert seen["batchor/progress_batch_run"] == world.run.run_id
+    assert seen["batchor/progress_rows_in_flight"] == seen["batchor/progress_rows"] == ROWS
 
 
 def test_the_sensors_materialise_what_was_requested(world: World) -> None:
@@ -170,7 +176,7 @@ def test_unchanged_partition_needs_no_batch(world: World) -> None:
 def test_waiting_asset_materialises_in_its_own_request(world: World) -> None:
     """Small jobs and tests would need a daemon."""
     answers = answers_asset(wait=True)
-    with _while_waiting(world, world.provider_works):
+    with while_waiting(world, world.provider_works):
         result = world.request(answers)
 
     assert "ASSET_MATERIALIZATION" in events(result), failure(result)
@@ -182,7 +188,7 @@ def test_waiting_asset_materialises_in_its_own_request(world: World) -> None:
 def test_interrupted_wait_cancels_its_batch(world: World) -> None:
     """Stopping the run would leave the provider working for nobody."""
     answers = answers_asset(wait=True)
-    with _while_waiting(world, lambda: os.kill(os.getpid(), signal.SIGINT)):
+    with while_waiting(world, lambda: os.kill(os.getpid(), signal.SIGINT)):
         result = world.request(answers)
 
     assert not result.success
@@ -202,7 +208,7 @@ def test_materialise_sensor_leaves_a_waiting_request_alone(world: World) -> None
         world.provider_works()
         asked.extend(world.materialise_tick(answers))
 
-    with _while_waiting(world, finish_behind_its_back):
+    with while_waiting(world, finish_behind_its_back):
         assert world.request(answers).success
     assert asked == []
 
@@ -276,7 +282,7 @@ def test_waiting_asset_may_use_a_local_model(world: World) -> None:
     class Local(Verdict):
         pass
 
-    with _while_waiting(world, world.provider_works):
+    with while_waiting(world, world.provider_works):
         assert world.request(answers_asset(output=Local, wait=True)).success
 
 
@@ -307,21 +313,3 @@ def _assert_no_leftovers(world: World) -> None:
         if run.run_id not in claimed:
             assert run.state == "cancelled"
             assert not (world.folder / "artifacts" / "runs" / run.run_id).exists()
-
-
-@contextmanager
-def _while_waiting(world: World, act: Callable[[], object]) -> Iterator[None]:
-    """Do something in another thread once the provider works on a batch."""
-
-    def watch() -> None:
-        deadline = time.monotonic() + 30
-        while "in_progress" not in world.batches and time.monotonic() < deadline:
-            time.sleep(0.01)
-        act()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()

@@ -6,7 +6,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from batchor_core.model.states import RunControlState, WaiterState
-from batchor_dagster import BatchorResource, batch_asset, sensor_builder
+from batchor_dagster import BatchorResource, batch_asset, materialise_tick
 from batchor_dagster.constants import TAG_BACKFILL, TAG_MAX_RETRIES
 from tests.dagster.world import DAYS, MODEL, World, answers_asset, rows_of
 
@@ -179,8 +179,8 @@ def test_one_tick_launches_a_bounded_number_of_runs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand finished partitions would hold the sensor daemon for minutes."""
-    assert sensor_builder.RUN_REQUESTS_PER_TICK == 50
-    monkeypatch.setattr(sensor_builder, "RUN_REQUESTS_PER_TICK", 2)
+    assert materialise_tick.RUN_REQUESTS_PER_TICK == 50
+    monkeypatch.setattr(materialise_tick, "RUN_REQUESTS_PER_TICK", 2)
     answers = answers_asset()
     for day in ("d0", "d1", "d2"):
         world.request(answers, partition=day)

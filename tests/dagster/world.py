@@ -3,7 +3,9 @@
 What the daemon would do is done by hand: a tick of a sensor, and the Dagster runs that it asks for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 import dagster as dg
 import polars as pl
 from dagster import DagsterInstance, ExecuteInProcessResult
-from dagster._core.definitions.partitions.context import partition_loading_context
 from pydantic import BaseModel
 
 from batchor_core import RetryPolicy, SQLiteStorage
@@ -25,8 +26,8 @@ from batchor_dagster import (
     batch_asset,
     batchor_definitions,
 )
-from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY
 from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.testing import InProcessDaemon
 
 MODEL = "gpt-4.1-mini"
 KEY = "sk-test-5d1e8a4c7b"
@@ -80,7 +81,16 @@ class World:
             "io_manager": BatchParquetIOManager(base_path=str(folder / "out")),
         }
         self.store = SQLiteStorage(folder / "state.sqlite3")
-        self.cursor: str | None = None
+        self.cursors: dict[str, str | None] = {}
+
+    @property
+    def cursor(self) -> str | None:
+        """Of the advance sensor."""
+        return self.cursors.get(ADVANCE_SENSOR)
+
+    @cursor.setter
+    def cursor(self, cursor: str | None) -> None:
+        self.cursors[ADVANCE_SENSOR] = cursor
 
     def request(
         self,
@@ -104,25 +114,21 @@ class World:
         """Let every working batch come to its end."""
         self.sim.advance_time(BATCH_SECONDS)
 
+    def daemon(self, assets: Sequence[Any]) -> InProcessDaemon:
+        """Do the daemon's work for some assets; cursors are kept from call to call."""
+        return InProcessDaemon(
+            batchor_definitions(assets, resources=self.resources),
+            self.instance,
+            store=self.store,
+            namespace="default",
+            pass_time=self.sim.advance_time,
+            waits_s=(BATCH_SECONDS,),
+            cursors=self.cursors,
+        )
+
     def tick(self, sensor: str, assets: Sequence[Any]) -> Any:
         """Evaluate one of the sensors, and return what it asks for."""
-        definitions = batchor_definitions(assets, resources=self.resources)
-        repository = definitions.get_repository_def()
-        cursor = self.cursor if sensor == ADVANCE_SENSOR else None
-        with (
-            # As Dagster's code server does it, for dynamic partitions.
-            partition_loading_context(dynamic_partitions_store=self.instance),
-            dg.build_sensor_context(
-                instance=self.instance,
-                cursor=cursor,
-                repository_def=repository,
-                resources=self.resources,
-            ) as context,
-        ):
-            data = repository.get_sensor_def(sensor).evaluate_tick(context)
-        if sensor == ADVANCE_SENSOR:
-            self.cursor = data.cursor
-        return data
+        return self.daemon(assets).tick(sensor)
 
     def advance_tick(self, *assets: Any) -> list[dg.RunRequest]:
         """Evaluate the advance sensor."""
@@ -134,52 +140,19 @@ class World:
 
     def launch(self, request: dg.RunRequest, *assets: Any) -> ExecuteInProcessResult:
         """Execute what a sensor asked for."""
-        definitions = batchor_definitions(assets, resources=self.resources)
-        tags = {**request.tags, TAG_RUN_KEY: str(request.run_key)}
-        if request.asset_selection is None:
-            return definitions.resolve_job_def(ADVANCE_JOB).execute_in_process(
-                run_config=request.run_config,
-                tags=tags,
-                instance=self.instance,
-                raise_on_error=False,
-            )
-        job = definitions.resolve_implicit_global_asset_job_def()
-        return job.execute_in_process(
-            asset_selection=list(request.asset_selection),
-            partition_key=request.partition_key,
-            tags=tags,
-            instance=self.instance,
-            raise_on_error=False,
-        )
+        return self.daemon(assets).launch(request)
 
     def drive(self, *assets: Any) -> list[ExecuteInProcessResult]:
         """Advance until nothing heavy is due, the provider working whenever it is waited for."""
-        results: list[ExecuteInProcessResult] = []
-        for _ in range(20):
-            requests = self.advance_tick(*assets)
-            if not requests:
-                self.provider_works()
-                requests = self.advance_tick(*assets)
-            if not requests:
-                return results
-            results += [self.launch(request, *assets) for request in requests]
-        raise AssertionError("the batch runs do not come to an end")
+        return self.daemon(assets).drive()
 
     def serve(self, *assets: Any) -> list[ExecuteInProcessResult]:
         """Materialise whatever is ready, until a tick asks for nothing and ends nothing."""
-        results: list[ExecuteInProcessResult] = []
-        while True:
-            before = self.open_waiters
-            requests = self.materialise_tick(*assets)
-            if not requests and self.open_waiters == before:
-                return results
-            results += [self.launch(request, *assets) for request in requests]
+        return self.daemon(assets).serve()
 
     def finish(self, *assets: Any) -> list[ExecuteInProcessResult]:
         """Do all that the daemon would do until nothing is left."""
-        self.serve(*assets)  # ends what nobody wants any more
-        self.drive(*assets)
-        return self.serve(*assets)
+        return self.daemon(assets).finish()
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -272,3 +245,21 @@ def open_world(folder: Path, **options: Any) -> Iterator[World]:
             yield world
         finally:
             world.store.close()
+
+
+@contextmanager
+def while_waiting(world: World, act: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread once the provider works on a batch."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 30
+        while "in_progress" not in world.batches and time.monotonic() < deadline:
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()

@@ -35,6 +35,8 @@ run_coordinator:
   class: QueuedRunCoordinator
   config:
     dequeue_interval_seconds: 1
+    dequeue_use_threads: true  # the runs' workers start beside, not after, one another
+    dequeue_num_workers: 4
 sensors:
   use_threads: true
   num_workers: 4
@@ -296,6 +298,21 @@ class DagsterDev:
                 raise TimeoutError(f"backfill {backfill_id} is still {backfill.status}:\n{lines}")
             time.sleep(poll_s)
 
+    def wait_until(
+        self, condition: Callable[[], bool], what: str, timeout_s: float = 120.0
+    ) -> None:
+        """Poll a condition until it holds.
+
+        Raises:
+            TimeoutError: It did not within ``timeout_s``; the message says what was waited for.
+        """
+        started = time.monotonic()
+        while not condition():
+            if time.monotonic() - started > timeout_s:
+                runs = "\n".join(map(str, self.runs()[:50]))
+                raise TimeoutError(f"waited in vain until {what}:\n{runs}")
+            time.sleep(0.5)
+
     def cancel_backfill(self, backfill_id: str) -> None:
         """Cancel a backfill as the UI does."""
         result = self.query(_CANCEL_BACKFILL, id=backfill_id)["cancelPartitionBackfill"]
@@ -322,8 +339,9 @@ class DagsterDev:
         asset_keys: Sequence[str],
         partition: str | None = None,
         tags: Mapping[str, str] | None = None,
+        run_config: Mapping[str, Any] | None = None,
     ) -> str:
-        """Materialise assets in one run, as the UI's button does; returns the run id."""
+        """Materialise assets in one run, as the UI's launchpad does; returns the run id."""
         keys = [_key_input(key) for key in asset_keys]
         nodes = self.query(_ASSET_JOBS, keys=keys)["assetNodes"]
         jobs = set.intersection(*(set(node["jobNames"]) for node in nodes))
@@ -336,6 +354,7 @@ class DagsterDev:
                 "pipelineName": min(job for job in jobs if job.startswith("__ASSET_JOB")),
                 "assetSelection": keys,
             },
+            "runConfigData": json.dumps(run_config or {}),
             "executionMetadata": {"tags": _tag_inputs(own | dict(tags or {}))},
         }
         result = self.query(_LAUNCH_RUN, params=params)["launchRun"]
@@ -404,6 +423,75 @@ class DagsterDev:
             for repository in entry["locationOrLoadError"]["repositories"]
             for sensor in repository["sensors"]
         ]
+
+    def failed_ticks(self) -> list[str]:
+        """Return the errors of all sensor ticks that failed in the sensor's own code."""
+        locations = self.query(_FAILED_TICKS)["workspaceOrError"]["locationEntries"]
+        errors = [
+            f"{sensor['name']}: {tick['error']['className']}: {tick['error']['message']}"
+            for location in locations
+            for repository in location["locationOrLoadError"]["repositories"]
+            for sensor in repository["sensors"]
+            for tick in sensor["sensorState"]["ticks"]
+        ]
+        return [error for error in errors if "DagsterUserCodeUnreachableError" not in error]
+
+    def set_sensor(self, name: str, *, running: bool) -> None:
+        """Switch a sensor of the only code location on or off, as the UI does."""
+        if running:
+            selector = {**self._repository(), "sensorName": name}
+            result = self.query(_START_SENSOR, selector=selector)["startSensor"]
+            _expect(result, "Sensor")
+            return
+        (sensor_id,) = [
+            sensor["id"]
+            for entry in self.query(_SENSOR_IDS)["workspaceOrError"]["locationEntries"]
+            for repository in entry["locationOrLoadError"]["repositories"]
+            for sensor in repository["sensors"]
+            if sensor["name"] == name
+        ]
+        result = self.query(_STOP_SENSOR, id=sensor_id)["stopSensor"]
+        _expect(result, "StopSensorMutationResult")
+
+    def add_partitions(self, definition: str, keys: Sequence[str]) -> None:
+        """Add partitions to a dynamic definition of the only code location."""
+        for key in keys:
+            result = self.query(
+                _ADD_PARTITION, repository=self._repository(), name=definition, key=key
+            )["addDynamicPartition"]
+            _expect(result, "AddDynamicPartitionSuccess")
+
+    def delete_partitions(self, definition: str, keys: Sequence[str]) -> None:
+        """Delete partitions of a dynamic definition of the only code location."""
+        result = self.query(
+            _DELETE_PARTITIONS, repository=self._repository(), name=definition, keys=list(keys)
+        )["deleteDynamicPartitions"]
+        _expect(result, "DeleteDynamicPartitionsSuccess")
+
+    def reload(self) -> None:
+        """Reload the only code location, in a new process, and wait until it is there.
+
+        Raises:
+            DagsterDevError: It does not load.
+        """
+        name = self._repository()["repositoryLocationName"]
+        result = self.query(_RELOAD, name=name)["reloadRepositoryLocation"]
+        _expect(result, "WorkspaceLocationEntry")
+        self._wait_until_loaded()
+
+    def run_log(self, run_id: str) -> list[str]:
+        """Return the messages of a run's log, oldest first."""
+        result = self.query(_RUN_LOG, id=run_id)["logsForRun"]
+        return [event["message"] for event in _expect(result, "EventConnection")["events"]]
+
+    def _repository(self) -> dict[str, str]:
+        """Return the selector of the only code location's repository."""
+        (entry,) = self.query(_REPOSITORIES)["workspaceOrError"]["locationEntries"]
+        (repository,) = entry["locationOrLoadError"]["repositories"]
+        return {
+            "repositoryLocationName": entry["name"],
+            "repositoryName": repository["name"],
+        }
 
     def _asset_node(self, query: str, asset: str, **variables: object) -> dict[str, Any]:
         result = self.query(query, key=_key_input(asset), **variables)["assetNodeOrError"]
@@ -629,6 +717,46 @@ _TERMINATE_RUNS = f"""
         __typename ... on TerminateRunFailure {{ message }} {_ERROR} }} }} }} }}
 """
 _DELETE_RUN = f"mutation($id: String!) {{ deleteRun(runId: $id) {{ __typename {_ERROR} }} }}"
+_REPOSITORIES = """
+  { workspaceOrError { ... on Workspace { locationEntries {
+      name locationOrLoadError { ... on RepositoryLocation { repositories { name } } } } } } }
+"""
+_RELOAD = f"""
+  mutation($name: String!) {{ reloadRepositoryLocation(repositoryLocationName: $name) {{
+      __typename {_ERROR} }} }}
+"""
+_SENSOR_IDS = """
+  { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError {
+      ... on RepositoryLocation { repositories { sensors { name id } } } } } } } }
+"""
+_FAILED_TICKS = """
+  { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError {
+      ... on RepositoryLocation { repositories { sensors {
+        name sensorState { ticks(limit: 500, statuses: [FAILURE]) { error { className message } } }
+      } } } } } } } }
+"""
+_START_SENSOR = f"""
+  mutation($selector: SensorSelector!) {{ startSensor(sensorSelector: $selector) {{
+      __typename {_ERROR} }} }}
+"""
+_STOP_SENSOR = f"mutation($id: String!) {{ stopSensor(id: $id) {{ __typename {_ERROR} }} }}"
+_ADD_PARTITION = f"""
+  mutation($repository: RepositorySelector!, $name: String!, $key: String!) {{
+    addDynamicPartition(
+      repositorySelector: $repository, partitionsDefName: $name, partitionKey: $key
+    ) {{ __typename {_ERROR} }} }}
+"""
+_DELETE_PARTITIONS = f"""
+  mutation($repository: RepositorySelector!, $name: String!, $keys: [String!]!) {{
+    deleteDynamicPartitions(
+      repositorySelector: $repository, partitionsDefName: $name, partitionKeys: $keys
+    ) {{ __typename {_ERROR} }} }}
+"""
+_RUN_LOG = f"""
+  query($id: ID!) {{ logsForRun(runId: $id, limit: 1000) {{
+      __typename ... on EventConnection {{ events {{ ... on MessageEvent {{ message }} }} }}
+      {_ERROR} }} }}
+"""
 _ASSET_JOBS = """
   query($keys: [AssetKeyInput!]) { assetNodes(assetKeys: $keys) {
       jobNames repository { name location { name } } } }

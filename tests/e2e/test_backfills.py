@@ -154,8 +154,8 @@ def test_progress_is_observed(story: Story) -> None:
     for day in (*ANSWERED, *STOPPED):
         (run,) = story.batch_runs([day])
         seen = [event.metadata for event in story.observations if event.partition == day]
-        assert {metadata["batchor/batch_run"] for metadata in seen} == {run.run_id}
-        assert seen[-1]["batchor/rows_in_flight"] == ROWS
+        assert {metadata["batchor/progress_batch_run"] for metadata in seen} == {run.run_id}
+        assert seen[-1]["batchor/progress_rows_in_flight"] == ROWS
 
 
 def test_cancelled_backfill_cancels_its_batches(story: Story) -> None:

@@ -95,6 +95,33 @@ class TestSQLiteFile(StoreContract):
         assert [step for plan in plans for step in plan if step.startswith("SCAN")] == []
         assert any("uq_batchor_members_open_identity" in step for plan in plans for step in plan)
 
+    def test_ticks_read_what_is_open(self, store: SqlStore, clock: ManualClock) -> None:
+        """A tick would take longer with every batch run that was ever finished."""
+        driver = RunDriver(store, clock)
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
+        driver.collect(driver.seal(1), outcomes(ok=1))
+        calls = record_selects(store)
+        is_open = {"namespace": "default", "states": [WaiterState.OPEN]}
+        store.list_waiters(**is_open, after="w1", limit=1)
+        store.list_waiters(**is_open, payload={"backfill": ["b"]})
+        store.waiter_groups("default", ["backfill"])
+        store.ready_waiters("default", "backfill", per_group=1, limit=1)
+        store.due_work("default", clock.now(), 10, but=["run_b"], but_paused="no")
+        store.due_work("default", clock.now(), 10, scope="scope")
+        store.count_open_runs("default")
+        store.live_batches(["scope"])
+        store.pauses_since("default", 0, 10)
+        store.accounts_to_poll("default", clock.now())
+        store.other_polls("account", clock.now(), 10)
+        store.count_polls("account")
+        store.get_runs(["run_a"])
+        store.leased(["run_a"])
+        steps = [step for call in calls for step in explain(store, *call)]
+        assert [step for step in steps if step.startswith("SCAN batchor_")] == []
+        by_namespace = [step for step in steps if "(namespace=?" in step]
+        assert len(by_namespace) > 8
+        assert [step for step in by_namespace if "AND state=?" not in step] == []
+
     def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
         """Ctrl-C between a transaction's begin and its block would lock the store for good."""
         check_interrupted_transaction(store, clock)

@@ -6,15 +6,16 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import httpx2
 
-from batchor_core.errors import MissingCredentialsError, ProviderError
+from batchor_core.errors import ProviderError
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
+from batchor_core.providers.anthropic.client import key_of, open_client
 from batchor_core.providers.anthropic.config import AnthropicProviderConfig
 from batchor_core.providers.anthropic.create_body import CreateBody
 from batchor_core.providers.anthropic.faults import call_fault
@@ -46,9 +47,6 @@ from batchor_core.providers.protocol import (
 from batchor_core.providers.scrubbing import Scrubber
 from batchor_core.providers.wire import UnusableAnswerError, id_of, object_of
 
-if TYPE_CHECKING:
-    from anthropic import Anthropic
-
 LIMITS = ProviderLimits(max_requests=100_000, max_bytes=32_000_000)
 """100,000 requests; of the 256 MB that a create call may have, as much as is sent within its
 time-out (half of 40 s by default) over a line of 13 Mbit/s."""
@@ -57,10 +55,6 @@ BATCHES_PATH = "/v1/messages/batches"
 _LIST_PAGE = 100
 _PAGES_WITHOUT_SINCE = 10
 """How far back to look where nothing says when: 1,000 batches."""
-_NO_KEY = (
-    "no Anthropic key: set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN, or pass api_key to "
-    "AnthropicProviderConfig"
-)
 _BLOCK_BYTES = 1 << 20
 _NOT_CANCELLABLE = frozenset({400, 404, 409, 410})
 _NOT_DELETABLE = frozenset({400, 404, 409, 410})
@@ -86,27 +80,11 @@ class AnthropicProvider:
 
     def __init__(self, config: AnthropicProviderConfig) -> None:
         self._config = config
-        self._key = self._checked_key()  # a missing key shows before anything else is done
+        self._client = open_client(config)
+        self._key = key_of(self._client)
         self._scrubber = Scrubber(self._key)
         self._mapped = self._error_mapping().call
         self._list = BatchList(self._page, _LIST_PAGE)
-
-    @cached_property
-    def _client(self) -> "Anthropic":
-        import anthropic  # noqa: PLC0415 - a second that a run on another provider need not pay
-
-        key = self._config.api_key
-        headers = {
-            "anthropic-version": self._config.api_version,
-            "anthropic-workspace-id": self._config.workspace,
-        }
-        return anthropic.Anthropic(
-            api_key=key.get_secret_value() if key else None,
-            base_url=self._config.base_url,
-            timeout=self._config.timeout_s,
-            max_retries=0,  # the SDK would re-POST a create after a dropped connection
-            default_headers={name: value for name, value in headers.items() if value},
-        )
 
     def _error_mapping(self) -> ErrorMapping:
         import anthropic  # noqa: PLC0415 - loaded already: a client exists
@@ -117,17 +95,6 @@ class AnthropicProvider:
             status_error=anthropic.APIStatusError,
             sdk_error=anthropic.AnthropicError,
         )
-
-    def _checked_key(self) -> str:
-        key = self._client.api_key or self._client.auth_token or ""
-        if not key.strip():
-            raise MissingCredentialsError(_NO_KEY)
-        if not (key.isascii() and key.isprintable() and key == key.strip()):
-            raise MissingCredentialsError(
-                "the Anthropic key has characters that no key has (spaces or a line break around "
-                "it?)"
-            )
-        return key
 
     @cached_property
     def host(self) -> str:
@@ -204,6 +171,11 @@ class AnthropicProvider:
     def get_many(self, batch_ids: Sequence[str]) -> Mapping[str, ProviderBatch]:
         """Return those of these batches that the first list pages show."""
         return self._list.those(batch_ids)
+
+    def list_page(self, position: str) -> tuple[Sequence[ProviderBatch], str]:
+        """Return one page of the account's batches."""
+        page = self._page(position)
+        return page.batches, page.cursor
 
     def find(self, wanted: Wanted) -> Sighting:
         """Look for batches of the right time and size; their results prove whose they are.

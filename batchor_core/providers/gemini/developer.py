@@ -78,7 +78,7 @@ class GeminiProvider:
     def __init__(self, config: GeminiProviderConfig) -> None:
         self._config = config
         self._is_embedding = config.endpoint == "embeddings"
-        self._key = _key_of(config)
+        self._key = key_of(config)
         self._scrubber = Scrubber(self._key)
         self._sdk = SdkClient(
             {"vertexai": False, "api_key": self._key},
@@ -171,6 +171,11 @@ class GeminiProvider:
     def get_many(self, batch_ids: Sequence[str]) -> Mapping[str, ProviderBatch]:
         """Return those of these batches that the first list pages show."""
         return self._list.those(batch_ids)
+
+    def list_page(self, position: str) -> tuple[Sequence[ProviderBatch], str]:
+        """Return one page of the account's batches."""
+        page = self._list_page(position)
+        return page.batches, page.cursor
 
     def find(self, wanted: Wanted) -> Sighting:
         """Look for the batches of one submission in the list, by name, else by request file."""
@@ -296,7 +301,7 @@ class GeminiProvider:
         return self._sdk.call("get", f"batches?{urlencode(query)}")
 
 
-def _key_of(config: GeminiProviderConfig) -> str:
+def key_of(config: GeminiProviderConfig) -> str:
     """Return the account's key, in the SDK's order of environment variables."""
     given = config.api_key.get_secret_value() if config.api_key else None
     key = given or os.environ.get("GOOGLE_API_KEY") or os.environ.get("GEMINI_API_KEY") or ""

@@ -175,6 +175,11 @@ class VertexProvider:
         """Return those of these jobs that the first list pages show."""
         return self._list({}).those(batch_ids)
 
+    def list_page(self, position: str) -> tuple[Sequence[ProviderBatch], str]:
+        """Return one page of the project's jobs."""
+        page = self._list({}).page(position)
+        return page.batches, page.cursor
+
     def find(self, wanted: Wanted) -> Sighting:
         """Look for the jobs of one submission: by name, which the server filters, else by file."""
         label = display_name(wanted.key, _DISPLAY_NAME_CHARS)

@@ -181,6 +181,11 @@ class OpenAIProvider:
         """Return those of these batches that the first list pages show."""
         return self._list.those(batch_ids)
 
+    def list_page(self, position: str) -> tuple[Sequence[ProviderBatch], str]:
+        """Return one page of the account's batches."""
+        page = self._page(position)
+        return page.batches, page.cursor
+
     def find(self, wanted: Wanted) -> Sighting:
         """Look for the batches of one submission in the list."""
 

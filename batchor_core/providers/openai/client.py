@@ -7,14 +7,19 @@ from batchor_core.errors import MissingCredentialsError
 from batchor_core.providers.openai.config import OpenAIProviderConfig
 
 if TYPE_CHECKING:
+    from httpx2 import Client
     from openai import OpenAI
 
 _KEY = "OPENAI_API_KEY"
 _AZURE_KEY = "AZURE_OPENAI_API_KEY"
 
 
-def open_client(config: OpenAIProviderConfig) -> "OpenAI":
+def open_client(config: OpenAIProviderConfig, http_client: "Client | None" = None) -> "OpenAI":
     """Return a client that repeats no call by itself.
+
+    Args:
+        config: The account.
+        http_client: What it sends with; default: the SDK's own choice.
 
     Raises:
         MissingCredentialsError: There is no key, or it cannot be a header's value.
@@ -33,6 +38,7 @@ def open_client(config: OpenAIProviderConfig) -> "OpenAI":
                 api_version=config.api_version,
                 timeout=config.timeout_s,
                 max_retries=retries,
+                http_client=http_client,
             )
         else:
             client = openai.OpenAI(
@@ -42,6 +48,7 @@ def open_client(config: OpenAIProviderConfig) -> "OpenAI":
                 project=config.project,
                 timeout=config.timeout_s,
                 max_retries=retries,
+                http_client=http_client,
             )
     except openai.OpenAIError as exc:
         raise _missing_key(config) from exc

@@ -11,6 +11,7 @@ from batchor_core.simulator.anthropic.batches import ENDPOINT
 from batchor_core.simulator.anthropic.params import cache_marks, prompt_of, violation
 from batchor_core.simulator.anthropic.schema_checks import schema_violation
 from batchor_core.simulator.schema_values import compile_schema
+from batchor_core.simulator.scripted_answers import ScriptError
 
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 _encode = msgspec.json.Encoder().encode
@@ -37,8 +38,11 @@ class AnthropicAnswerer:
         )
         if refused is not None:
             _refuse(answer, refused)
-        else:
+            return answer
+        try:
             self._write(answer, params)
+        except ScriptError as error:
+            _refuse(answer, str(error))
         return answer
 
     def _write(self, answer: Answer, params: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from batchor_core.simulator.gemini.requests import Line, prompt_of, violation_of
 from batchor_core.simulator.gemini.schemas import json_schema
 from batchor_core.simulator.gemini.wire import field, line_error
 from batchor_core.simulator.schema_values import compile_schema
+from batchor_core.simulator.scripted_answers import ScriptError
 
 _DEFAULT_DIMENSIONS = 3072
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
@@ -43,7 +44,10 @@ class GeminiAnswerer:
             dimensions = field(body, "outputDimensionality") or _DEFAULT_DIMENSIONS
             self._writer.embed(answer, [canonical], int(dimensions))
         else:
-            self._write(answer, body)
+            try:
+                self._write(answer, body)
+            except ScriptError as error:
+                _refuse(answer, str(error))
         return answer
 
     def _write(self, answer: Answer, body: Mapping[str, Any]) -> None:

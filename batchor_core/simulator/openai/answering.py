@@ -24,6 +24,7 @@ from batchor_core.simulator.openai.requests import (
 )
 from batchor_core.simulator.openai.wire import error_object
 from batchor_core.simulator.schema_values import compile_schema
+from batchor_core.simulator.scripted_answers import ScriptError
 from batchor_core.simulator.strict_schemas import strict_violation
 
 _DEFAULT_DIMENSIONS = 1536
@@ -64,8 +65,11 @@ class OpenAIAnswerer:
         )
         if line.url == "/v1/embeddings":
             self._embed(answer, line.body)
-        else:
+            return answer
+        try:
             self._write(answer, line.body)
+        except ScriptError as error:
+            _refuse(answer, str(error), param="input")
         return answer
 
     def _write(self, answer: Answer, body: Mapping[str, Any]) -> None:
@@ -84,9 +88,7 @@ class OpenAIAnswerer:
         if found.schema_json is not None:
             self._writer.structured(answer, found.schema_json)
         else:
-            self._writer.text(answer)
-            if found.any_json:
-                answer.say(msgspec.json.encode({"answer": answer.text}).decode())
+            self._writer.any_json(answer) if found.any_json else self._writer.text(answer)
         limit = _max_tokens(body, chat=chat)
         if limit is not None and answer.output_tokens > limit:
             answer.truncate(limit)

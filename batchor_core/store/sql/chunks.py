@@ -11,6 +11,7 @@ from batchor_core.model.records import ArtifactRef, ChunkRecord, Lease, NewChunk
 from batchor_core.model.states import ChunkState, RunState
 from batchor_core.model.transitions import CHUNK_TRANSITIONS, sources_of
 from batchor_core.store.sql.events import append_event
+from batchor_core.store.sql.members import flag_unwanted_chunks
 from batchor_core.store.sql.tables import chunks, runs
 from batchor_core.store.sql.transaction import (
     Aggregate,
@@ -150,7 +151,12 @@ def add_chunks(tx: Transaction, run_id: str, new: Sequence[NewChunk]) -> list[Ch
         values = {column.name: getattr(chunk, column.name) for column in _NEW_COLUMNS}
         tx.execute(
             insert(chunks).values(
-                **values, run_id=run_id, seq=seq, state=ChunkState.READY, refusals=0
+                **values,
+                run_id=run_id,
+                seq=seq,
+                state=ChunkState.READY,
+                refusals=0,
+                is_unwanted=False,
             )
         )
         append_event(
@@ -165,6 +171,7 @@ def add_chunks(tx: Transaction, run_id: str, new: Sequence[NewChunk]) -> list[Ch
             output_tokens=chunk.output_tokens,
             cost_usd=chunk.cost_usd,
         )
+    flag_unwanted_chunks(tx, run_id)
     added = select(*_COLUMNS).where(chunks.c.run_id == run_id, chunks.c.seq >= first_seq)
     return [ChunkRecord(**row) for row in tx.execute(added.order_by(chunks.c.seq)).mappings()]
 

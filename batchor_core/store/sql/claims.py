@@ -1,19 +1,20 @@
 """Claims: a freshly ingested run asks for its identities."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import insert, select
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import RunControlState
 from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
 from batchor_core.store.sql.engine import UniqueConflictError
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.members import close_members, find_open_members
-from batchor_core.store.sql.runs import load_run, supersede_run, write_control
+from batchor_core.store.sql.members import close_members, find_open_members, flag_unwanted_chunks
+from batchor_core.store.sql.runs import load_run, note_predecessor, supersede_run, write_control
 from batchor_core.store.sql.tables import members, runs
 from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
-from batchor_core.store.sql.waiters import add_waiter, run_of_waiter
+from batchor_core.store.sql.waiters import add_waiter, move_waiters, run_of_waiter
 
 ATTACHED = "attached"
 """The stored reason of a run that was cancelled because an earlier one stands for it."""
@@ -51,21 +52,22 @@ class Claims(Aggregate):
             if known is not None:
                 return ClaimResult(run_id=known, attached=known != run_id)
             held = _lock_holders(tx, run_id, [claim.identity for claim in claims])
-            if not held:
+            groups = _groups(tx, claims, held)
+            if len(groups) > 1:
+                alike = tuple(tuple(group) for group in groups.values())
+                return ClaimResult(run_id=run_id, attached=False, groups=alike)
+            holder, is_changed = next(iter(groups), (None, False))
+            if holder is None:
                 _open_members(tx, run_id, claims)
                 add_waiter(tx, run_id, waiter)
                 return ClaimResult(run_id=run_id, attached=False)
-            conflict = _conflict(tx, claims, held)
-            holder = held[0].run_id
-            if conflict and supersede and _has_just_these(tx, holder, claims, held):
-                close_members(tx, holder)
-                supersede_run(tx, holder, run_id)
-                _open_members(tx, run_id, claims)
+            if is_changed and not supersede:
+                conflict = tuple(claim.identity for claim in claims)
+                return ClaimResult(run_id=holder, attached=False, conflict=conflict)
+            if is_changed:
+                _take_over(tx, holder, run_id, claims)
                 add_waiter(tx, run_id, waiter)
                 return ClaimResult(run_id=run_id, attached=False, superseded=holder)
-            if conflict:
-                first = next(member for member in held if member.identity == conflict[0])
-                return ClaimResult(run_id=first.run_id, attached=False, conflict=conflict)
             if holder != run_id:
                 write_control(tx, run_id, RunControlState.CANCEL, ATTACHED)
                 touch_run(tx, holder)
@@ -90,30 +92,38 @@ def _lock_holders(tx: Transaction, run_id: str, identities: Sequence[Identity]) 
         locked |= wanted
 
 
-def _conflict(
+def _groups(
     tx: Transaction, claims: Sequence[MemberClaim], held: Sequence[Member]
-) -> tuple[Identity, ...]:
-    """Return the identities that stand against attaching; none: attach to the one holder."""
-    fingerprints = {claim.identity: claim.fingerprint for claim in claims}
-    changed = [m.identity for m in held if fingerprints[m.identity] != m.fingerprint]
-    if changed:
-        return tuple(changed)
-    one_run = len({member.run_id for member in held}) == 1
-    all_held = len(held) == len(fingerprints)
-    ending = load_run(tx, held[0].run_id).control == RunControlState.CANCEL
-    if one_run and all_held and not ending:
-        return ()
-    return tuple(member.identity for member in held)
+) -> dict[tuple[str | None, bool], list[Identity]]:
+    """Sort the identities by (the run that holds them, whether it holds another version)."""
+    holders = {member.identity: member for member in held}
+    ending = {
+        run_id
+        for run_id in {member.run_id for member in held}
+        if load_run(tx, run_id).control == RunControlState.CANCEL
+    }
+    groups: dict[tuple[str | None, bool], list[Identity]] = defaultdict(list)
+    for claim in claims:
+        member = holders.get(claim.identity)
+        if member is None:
+            groups[None, False].append(claim.identity)
+        else:
+            is_going = member.run_id in ending or not member.is_wanted
+            is_changed = is_going or member.fingerprint != claim.fingerprint
+            groups[member.run_id, is_changed].append(claim.identity)
+    return groups
 
 
-def _has_just_these(
-    tx: Transaction, holder: str, claims: Sequence[MemberClaim], held: Sequence[Member]
-) -> bool:
-    """Whether one run holds all claimed identities and no other."""
-    if {member.run_id for member in held} != {holder} or len(held) != len(claims):
-        return False
-    count = select(func.count()).where(members.c.run_id == holder, members.c.is_open)
-    return bool(tx.execute(count).scalar_one() == len(claims))
+def _take_over(tx: Transaction, holder: str, run_id: str, claims: Sequence[MemberClaim]) -> None:
+    """Open the identities for ``run_id`` and bring over who waits for them."""
+    taken = [claim.identity for claim in claims]
+    if close_members(tx, holder, taken):  # it stands for more
+        flag_unwanted_chunks(tx, holder)
+        move_waiters(tx, holder, run_id, {identity.partition for identity in taken})
+        note_predecessor(tx, run_id, holder)
+    else:
+        supersede_run(tx, holder, run_id)
+    _open_members(tx, run_id, claims)
 
 
 def _open_members(tx: Transaction, run_id: str, claims: Sequence[MemberClaim]) -> None:
@@ -127,6 +137,7 @@ def _open_members(tx: Transaction, run_id: str, claims: Sequence[MemberClaim]) -
             "fingerprint": claim.fingerprint,
             "item_count": claim.item_count,
             "is_open": True,
+            "is_wanted": True,
         }
         for seq, claim in enumerate(claims)
     ]

@@ -16,17 +16,23 @@ from typing import Any
 
 from sqlalchemy import (
     URL,
+    Column,
     Connection,
     Engine,
     StaticPool,
     Table,
+    Text,
     create_engine,
     event,
+    literal_column,
     make_url,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import GenericFunction
 
 from batchor_core.errors import ConfigurationError, StoreError
 
@@ -300,3 +306,36 @@ def _postgres_url(dsn: str) -> URL:
     if "@" in f"{url.host}{url.database}":  # then a part of the password became host or name
         raise ConfigurationError("the DSN's password holds an @: write it as %40")
     return url.set(drivername="postgresql+psycopg")
+
+
+class _JsonText(GenericFunction[str]):
+    """``json_text``, which each database spells in its own way."""
+
+    name = "batchor_json_text"
+    type = Text()
+    inherit_cache = True
+
+
+def json_text(column: Column[Any], name: str) -> "_JsonText":
+    """Return a field of an object that is stored as JSON text: as text; NULL where it is absent.
+
+    Args:
+        column: Where the object is.
+        name: The field's, an identifier.
+    """
+    if not name.isidentifier():
+        raise ValueError(f"{name!r} is no name of a field")
+    # No parameter: PostgreSQL takes an expression with one for another one wherever it comes again.
+    return _JsonText(column, literal_column(f"'{name}'"))
+
+
+@compiles(_JsonText, "sqlite")
+def _json_text_on_sqlite(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
+    column, name = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"json_extract({column}, '$.' || {name})"
+
+
+@compiles(_JsonText, "postgresql")
+def _json_text_on_postgresql(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
+    column, name = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"(CAST({column} AS json) ->> {name})"

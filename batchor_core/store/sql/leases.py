@@ -1,5 +1,6 @@
 """Leases: who may advance a run."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement, select, update
@@ -8,7 +9,7 @@ from batchor_core.errors import RunNotFoundError
 from batchor_core.model.records import Lease
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.tables import leases
-from batchor_core.store.sql.transaction import Aggregate, lease_lost, touch_run
+from batchor_core.store.sql.transaction import Aggregate, batched, lease_lost, touch_run
 
 
 class Leases(Aggregate):
@@ -60,14 +61,23 @@ class Leases(Aggregate):
 
     def lease_of(self, run_id: str) -> Lease | None:
         """See ``Store.lease_of``."""
-        statement = select(leases).where(
-            leases.c.run_id == run_id,
-            leases.c.owner.is_not(None),
-            leases.c.expires_at > self._clock.now(),
-        )
+        statement = select(leases).where(leases.c.run_id == run_id, *self._in_force())
         with self._read() as tx:
             row = tx.execute(statement).mappings().one_or_none()
         return None if row is None else Lease(**row)
+
+    def leased(self, run_ids: Iterable[str]) -> set[str]:
+        """See ``Store.leased``."""
+        statement = select(leases.c.run_id).where(*self._in_force())
+        with self._read() as tx:
+            return {
+                run_id
+                for group in batched(run_ids)
+                for run_id in tx.execute(statement.where(leases.c.run_id.in_(group))).scalars()
+            }
+
+    def _in_force(self) -> tuple[ColumnElement[bool], ...]:
+        return (leases.c.owner.is_not(None), leases.c.expires_at > self._clock.now())
 
 
 def _named(lease: Lease) -> tuple[ColumnElement[bool], ...]:

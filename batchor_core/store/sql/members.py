@@ -1,16 +1,19 @@
 """Members: which identities a run stands for, and whether they are taken."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import RowMapping, exists, func, select, update
 
 from batchor_core.model.records import Identity, Member
+from batchor_core.model.states import ChunkState
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.tables import members, runs
-from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
+from batchor_core.store.sql.tables import chunks, members, runs
+from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, touch_run
 
 _IDENTITIES_PER_QUERY = 500
+_OPEN_CHUNKS = (ChunkState.READY, ChunkState.SUBMITTED)
 
 
 class Members(Aggregate):
@@ -48,6 +51,11 @@ class Members(Aggregate):
                     found[identity] = row.run_id
         return list(dict.fromkeys(found[i] for i in identities if i in found))
 
+    def unwanted_rows(self, run_id: str) -> list[tuple[int, int]]:
+        """See ``Store.unwanted_rows``."""
+        with self._read() as tx:
+            return unwanted_rows(tx, run_id)
+
     def release_members(self, run_id: str) -> None:
         """See ``Store.release_members``."""
         with self._write() as tx:
@@ -55,12 +63,81 @@ class Members(Aggregate):
             close_members(tx, run_id)
 
 
-def close_members(tx: Transaction, run_id: str) -> None:
-    """Free the run's identities; the run's row is locked by now."""
+def close_members(
+    tx: Transaction, run_id: str, identities: Sequence[Identity] | None = None
+) -> int:
+    """Free identities of the run, all unless some are given; the run's row is locked by now.
+
+    Returns:
+        How many are still open.
+    """
     is_open = (members.c.run_id == run_id, members.c.is_open)
-    closed = tx.execute(update(members).where(*is_open).values(is_open=False)).rowcount
+    release = update(members).where(*is_open).values(is_open=False, is_wanted=False)
+    closed = 0
+    if identities is None:
+        closed = tx.execute(release).rowcount
+    for namespace, asset, partitions in _batches(identities or ()):
+        named = (members.c.namespace == namespace, members.c.asset == asset)
+        closed += tx.execute(release.where(*named, members.c.partition.in_(partitions))).rowcount
     if closed:
         append_event(tx, run_id, "members.released", members=closed)
+    return int(tx.execute(select(func.count()).where(*is_open)).scalar_one())
+
+
+def unwanted_rows(tx: Transaction, run_id: str) -> list[tuple[int, int]]:
+    """Return the stretches of rows (first, last) of members that nobody wants any more."""
+    mine = members.c.run_id == run_id
+    if not tx.execute(select(exists().where(mine, ~members.c.is_wanted))).scalar_one():
+        return []  # nearly always: nothing else has to be read
+    stretches: list[tuple[int, int]] = []
+    begin = 0
+    columns = (members.c.item_count, members.c.is_wanted)
+    for row in tx.execute(select(*columns).where(mine).order_by(members.c.seq)):
+        end = begin + row.item_count
+        if row.item_count and not row.is_wanted:
+            first = stretches.pop()[0] if stretches and stretches[-1][1] == begin - 1 else begin
+            stretches.append((first, end - 1))
+        begin = end
+    return stretches
+
+
+def are_covered(rows: tuple[int, int], stretches: Iterable[tuple[int, int]]) -> bool:
+    """Whether all rows from the first to the last are in one of the stretches."""
+    return any(first <= rows[0] and rows[1] <= last for first, last in stretches)
+
+
+def note_unwanted(tx: Transaction, run_id: str, partitions: AbstractSet[str]) -> None:
+    """Record that nobody wants some members any more, and what chunks nobody wants by now."""
+    found = select(members.c.seq, members.c.partition).where(
+        members.c.run_id == run_id, members.c.is_wanted
+    )
+    seqs = [row.seq for row in tx.execute(found) if row.partition in partitions]
+    for group in batched(seqs):
+        named = (members.c.run_id == run_id, members.c.seq.in_(group))
+        tx.execute(update(members).where(*named).values(is_wanted=False))
+    if seqs:
+        append_event(tx, run_id, "members.unwanted", members=len(seqs))
+    flag_unwanted_chunks(tx, run_id)
+
+
+def flag_unwanted_chunks(tx: Transaction, run_id: str) -> None:
+    """Mark the open chunks whose items nobody wants any more."""
+    stretches = unwanted_rows(tx, run_id)
+    if not stretches:
+        return
+    is_open = (chunks.c.run_id == run_id, chunks.c.state.in_(_OPEN_CHUNKS))
+    rows = select(chunks.c.seq, chunks.c.first_row, chunks.c.last_row).where(*is_open)
+    for row in tx.execute(rows).all():
+        if are_covered((row.first_row, row.last_row), stretches):
+            named = (chunks.c.run_id == run_id, chunks.c.seq == row.seq)
+            tx.execute(update(chunks).where(*named).values(is_unwanted=True))
+
+
+def note_answers(tx: Transaction, run_id: str, ok_by_member: Mapping[int, int]) -> None:
+    """Record how many rows of each member were answered."""
+    for seq, count in ok_by_member.items():
+        named = (members.c.run_id == run_id, members.c.seq == seq)
+        tx.execute(update(members).where(*named).values(ok_count=count))
 
 
 def find_open_members(tx: Transaction, identities: Sequence[Identity]) -> list[Member]:

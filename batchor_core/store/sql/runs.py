@@ -1,6 +1,6 @@
 """Batch runs: their state, what was asked of them, and their end."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from sqlalchemy import delete, func, insert, select, update
@@ -11,11 +11,12 @@ from batchor_core.model.states import RunControlState, RunState, WaiterState
 from batchor_core.model.transitions import RUN_TRANSITIONS
 from batchor_core.store.sql.counts import count_items, sum_usage
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.members import close_members
+from batchor_core.store.sql.members import close_members, note_answers
 from batchor_core.store.sql.tables import chunks, leases, runs, waiters
 from batchor_core.store.sql.transaction import (
     Aggregate,
     Transaction,
+    batched,
     change_state,
     record_columns,
     stale,
@@ -37,6 +38,16 @@ class Runs(Aggregate):
         """See ``Store.get_run``."""
         with self._read() as tx:
             return load_run(tx, run_id)
+
+    def get_runs(self, run_ids: Iterable[str]) -> dict[str, RunRecord]:
+        """See ``Store.get_runs``."""
+        statement = select(*_COLUMNS)
+        with self._read() as tx:
+            return {
+                row["run_id"]: RunRecord(**row)
+                for group in batched(run_ids)
+                for row in tx.execute(statement.where(runs.c.run_id.in_(group))).mappings()
+            }
 
     def list_runs(
         self,
@@ -120,6 +131,7 @@ class Runs(Aggregate):
         *,
         error_code: str | None = None,
         error_message: str | None = None,
+        ok_by_member: Mapping[int, int] | None = None,
     ) -> RunRecord:
         """See ``Store.close_run``; members that nobody waits for are closed with it."""
         with self._fenced(lease) as tx:
@@ -146,6 +158,7 @@ class Runs(Aggregate):
                 counts=asdict(count_items(tx, run.run_id, run.state, run.total_items)),
                 usage=asdict(sum_usage(tx, run.run_id)),
             )
+            note_answers(tx, run.run_id, ok_by_member or {})
             close_members_if_unwanted(tx, run)
             return run
 
@@ -185,8 +198,13 @@ def supersede_run(tx: Transaction, run_id: str, successor_id: str) -> None:
         .where(waiters.c.run_id == run_id, waiters.c.state == WaiterState.OPEN)
         .values(run_id=successor_id, progress={}, version=waiters.c.version + 1)
     )
-    tx.execute(update(runs).where(runs.c.run_id == successor_id).values(predecessor=run_id))
-    append_event(tx, successor_id, "run.supersedes", predecessor=run_id)
+    note_predecessor(tx, successor_id, run_id)
+
+
+def note_predecessor(tx: Transaction, run_id: str, predecessor: str) -> None:
+    """Let a run send nothing before another one has ended."""
+    tx.execute(update(runs).where(runs.c.run_id == run_id).values(predecessor=predecessor))
+    append_event(tx, run_id, "run.supersedes", predecessor=predecessor)
 
 
 def load_run(tx: Transaction, run_id: str) -> RunRecord:

@@ -113,6 +113,7 @@ chunks = Table(
     Column("cost_usd", Double),
     Column("not_before", Instant),
     Column("awaits_own", Boolean, nullable=False),
+    Column("is_unwanted", Boolean, nullable=False),
     Column("state", State(ChunkState), nullable=False),
     Column("refusals", Integer, nullable=False),
     Column("results", Artifact),
@@ -205,7 +206,9 @@ members = Table(
     Column("partition", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("item_count", BigInteger, nullable=False),
+    Column("ok_count", BigInteger),
     Column("is_open", Boolean, nullable=False),
+    Column("is_wanted", Boolean, nullable=False),
     Index(  # the last line of defence: at most one open run per identity
         "uq_batchor_members_open_identity",
         "namespace",

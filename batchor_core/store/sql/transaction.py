@@ -1,10 +1,11 @@
 """What every aggregate of the store is made of: transactions, the fence, guarded updates."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Column, Connection, CursorResult, Executable, Table, select, update
@@ -17,6 +18,9 @@ from batchor_core.store.sql import tables
 from batchor_core.store.sql.engine import Database
 
 S = TypeVar("S", bound=StrEnum)
+T = TypeVar("T")
+
+VALUES_PER_QUERY = 500
 
 Listener: TypeAlias = Callable[[Event], None]
 
@@ -112,6 +116,15 @@ def touch_run(tx: Transaction, run_id: str) -> bool:
     return bool(tx.execute(statement.values(updated_at=tx.now)).rowcount)
 
 
+def touch_runs(tx: Transaction, run_ids: Iterable[str]) -> None:
+    """Do as ``touch_run`` does for many runs, which are locked in one order by everybody."""
+    for group in batched(sorted(set(run_ids))):
+        named = tables.runs.c.run_id.in_(group)
+        ordered = select(tables.runs.c.run_id).where(named).order_by(tables.runs.c.run_id)
+        tx.execute(ordered.with_for_update()).all()
+        tx.execute(update(tables.runs).where(named).values(updated_at=tx.now))
+
+
 def change_state(
     tx: Transaction,
     table: Table,
@@ -155,3 +168,10 @@ def stale(
 def record_columns(table: Table, record: type) -> list[Column[Any]]:
     """Return the columns of ``table`` that are fields of the dataclass ``record``."""
     return [table.c[each.name] for each in fields(record) if each.name in table.c]
+
+
+def batched(values: Iterable[T]) -> Iterator[list[T]]:
+    """Yield the values in lists that no database finds too long for one statement."""
+    rest = iter(values)
+    while group := list(islice(rest, VALUES_PER_QUERY)):
+        yield group

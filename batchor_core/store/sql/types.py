@@ -41,7 +41,8 @@ class Instant(TypeDecorator[datetime]):
 class Json(TypeDecorator[Any]):
     r"""JSON as ASCII text: escaped, so that NUL and lone surrogates survive on every database.
 
-    The store never looks inside, so a native JSON type would only add differences.
+    The store hardly ever looks inside (``json_text``), so a native JSON type would only add
+    differences.
     """
 
     impl = Text

@@ -1,18 +1,22 @@
 """Waiters: who asked for a run's results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import RowMapping, func, insert, select, update
 
 from batchor_core.errors import StaleTransitionError, StoreError
+from batchor_core.ids import new_waiter_id
 from batchor_core.model.records import Waiter
-from batchor_core.model.states import WaiterState
+from batchor_core.model.states import TERMINAL_RUN_STATES, WaiterState
 from batchor_core.model.transitions import WAITER_TRANSITIONS, sources_of
-from batchor_core.store.protocol import WaiterRequest
+from batchor_core.store.protocol import WaiterGroup, WaiterRequest
+from batchor_core.store.sql.engine import json_text
 from batchor_core.store.sql.events import append_event
+from batchor_core.store.sql.members import note_unwanted
 from batchor_core.store.sql.runs import close_members_if_unwanted, load_run
-from batchor_core.store.sql.tables import waiters
+from batchor_core.store.sql.tables import runs, waiters
 from batchor_core.store.sql.transaction import (
     Aggregate,
     Transaction,
@@ -37,15 +41,66 @@ class Waiters(Aggregate):
         namespace: str | None = None,
         run_id: str | None = None,
         states: Iterable[WaiterState] | None = None,
+        assets: Iterable[str] | None = None,
+        payload: Mapping[str, Iterable[str]] | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[Waiter]:
         """See ``Store.list_waiters``."""
-        statement = select(*_COLUMNS).order_by(waiters.c.ordinal)
+        statement = select(*_COLUMNS).order_by(waiters.c.ordinal).limit(limit)
         if namespace is not None:
             statement = statement.where(waiters.c.namespace == namespace)
         if run_id is not None:
             statement = statement.where(waiters.c.run_id == run_id)
         if states is not None:
             statement = statement.where(waiters.c.state.in_(list(states)))
+        if assets is not None:
+            statement = statement.where(waiters.c.asset.in_(list(assets)))
+        if after is not None:
+            earlier = waiters.alias()
+            ordinal = select(earlier.c.ordinal).where(earlier.c.waiter_id == after)
+            statement = statement.where(waiters.c.ordinal > ordinal.scalar_subquery())
+        for name, values in (payload or {}).items():
+            statement = statement.where(json_text(waiters.c.payload, name).in_(list(values)))
+        with self._read() as tx:
+            return [_as_waiter(row) for row in tx.execute(statement).mappings()]
+
+    def waiter_groups(self, namespace: str, fields: Sequence[str]) -> list[WaiterGroup]:
+        """See ``Store.waiter_groups``."""
+        texts = [json_text(waiters.c.payload, name).label(f"field_{name}") for name in fields]
+        statement = (
+            select(waiters.c.asset, func.count().label("waiting"), *texts)
+            .where(waiters.c.namespace == namespace, waiters.c.state == WaiterState.OPEN)
+            .group_by(waiters.c.asset, *texts)
+        )
+        with self._read() as tx:
+            found = tx.execute(statement).all()
+        values: list[tuple[Any, ...]] = [tuple(row) for row in found]
+        return [WaiterGroup(asset=row[0], fields=row[2:], count=row[1]) for row in values]
+
+    def ready_waiters(
+        self, namespace: str, field: str, *, per_group: int, limit: int
+    ) -> list[Waiter]:
+        """See ``Store.ready_waiters``."""
+        group = (waiters.c.asset, json_text(waiters.c.payload, field))
+        turn = func.row_number().over(partition_by=group, order_by=waiters.c.ordinal)
+        ready = (
+            select(waiters.c.ordinal, turn.label("turn"))
+            .join(runs, runs.c.run_id == waiters.c.run_id)
+            .where(
+                waiters.c.namespace == namespace,
+                waiters.c.state == WaiterState.OPEN,
+                runs.c.state.in_(list(TERMINAL_RUN_STATES)),
+            )
+            .subquery()
+        )
+        statement = (
+            select(*_COLUMNS)
+            .join(ready, ready.c.ordinal == waiters.c.ordinal)
+            .where(ready.c.turn <= per_group)
+            .order_by(ready.c.turn, waiters.c.ordinal)
+            .limit(limit)
+        )
         with self._read() as tx:
             return [_as_waiter(row) for row in tx.execute(statement).mappings()]
 
@@ -91,7 +146,8 @@ class Waiters(Aggregate):
         if not sources:
             raise StoreError(f"waiter {waiter_id!r}: {state!s} is no end of a waiter")
         with self._write() as tx:
-            run_id = _load_waiter(tx, waiter_id).run_id
+            waiter = _load_waiter(tx, waiter_id)
+            run_id = waiter.run_id
             touch_run(tx, run_id)
             ended = tx.execute(
                 update(waiters)
@@ -103,8 +159,21 @@ class Waiters(Aggregate):
             append_event(
                 tx, run_id, "waiter.ended", waiter_id=waiter_id, state=state, reason=reason
             )
-            close_members_if_unwanted(tx, load_run(tx, run_id))
+            run = load_run(tx, run_id)
+            close_members_if_unwanted(tx, run)
+            if state is WaiterState.CANCELLED and not run.state.is_terminal:
+                _note_what_nobody_wants(tx, run_id, waiter.partitions)
             return True
+
+
+def _note_what_nobody_wants(tx: Transaction, run_id: str, partitions: Sequence[str]) -> None:
+    """Note the members that a waiter wanted and no other does; with no waiter left, none."""
+    others = select(waiters.c.partitions).where(
+        waiters.c.run_id == run_id, waiters.c.state == WaiterState.OPEN
+    )
+    wanted = {key for keys in tx.execute(others).scalars() for key in keys}
+    if wanted:  # else it is the whole run's end that is decided elsewhere
+        note_unwanted(tx, run_id, set(partitions) - wanted)
 
 
 def add_waiter(tx: Transaction, run_id: str, waiter: WaiterRequest) -> None:
@@ -130,6 +199,40 @@ def add_waiter(tx: Transaction, run_id: str, waiter: WaiterRequest) -> None:
         waiter_id=waiter.waiter_id,
         partitions=len(waiter.partitions),
     )
+
+
+def move_waiters(
+    tx: Transaction, run_id: str, successor_id: str, partitions: AbstractSet[str]
+) -> None:
+    """Let those who wait for some partitions of a run wait for another run.
+
+    Whoever waits for more keeps waiting for the rest; what was taken gets a waiter of its own, on
+    behalf of the same request.
+    """
+    statement = select(*_COLUMNS).where(
+        waiters.c.run_id == run_id, waiters.c.state == WaiterState.OPEN
+    )
+    for row in tx.execute(statement.order_by(waiters.c.ordinal)).mappings().all():
+        waiter = _as_waiter(row)
+        moved = tuple(p for p in waiter.partitions if p in partitions)
+        rest = [p for p in waiter.partitions if p not in partitions]
+        if not moved:
+            continue
+        changes: dict[str, Any] = {"partitions": rest} if rest else {"run_id": successor_id}
+        tx.execute(
+            update(waiters)
+            .where(waiters.c.waiter_id == waiter.waiter_id)
+            .values(progress={}, version=waiter.version + 1, **changes)
+        )
+        if rest:
+            request = WaiterRequest(
+                waiter_id=new_waiter_id(),
+                namespace=waiter.namespace,
+                asset=waiter.asset,
+                partitions=moved,
+                payload=waiter.payload,
+            )
+            add_waiter(tx, successor_id, request)
 
 
 def run_of_waiter(tx: Transaction, waiter_id: str) -> str | None:

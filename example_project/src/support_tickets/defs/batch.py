@@ -8,7 +8,6 @@ from batchor_dagster import (
     OpenAIBatchResource,
     build_batch_sensors,
 )
-from support_tickets.defs.insights import ticket_insights
 from support_tickets.settings import HOME, POLL_SECONDS, SENSOR_SECONDS
 
 
@@ -16,7 +15,8 @@ from support_tickets.settings import HOME, POLL_SECONDS, SENSOR_SECONDS
 def batch() -> dg.Definitions:
     """Bundle them."""
     return dg.Definitions(
-        sensors=build_batch_sensors([ticket_insights], minimum_interval_seconds=SENSOR_SECONDS),
+        # They find the batch assets of the project by themselves, in Python and in YAML.
+        sensors=build_batch_sensors(minimum_interval_seconds=SENSOR_SECONDS),
         resources={
             "batchor": BatchorResource(
                 state=str(HOME / "state.sqlite3"),

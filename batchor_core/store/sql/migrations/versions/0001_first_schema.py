@@ -101,6 +101,7 @@ def _create_chunks() -> None:
         sa.Column("cost_usd", sa.Double()),
         sa.Column("not_before", sa.BigInteger()),
         sa.Column("awaits_own", sa.Boolean(), nullable=False),
+        sa.Column("is_unwanted", sa.Boolean(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("refusals", sa.Integer(), nullable=False),
         sa.Column("results", sa.Text()),
@@ -159,7 +160,9 @@ def _create_members() -> None:
         sa.Column("partition", sa.Text(), nullable=False),
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("item_count", sa.BigInteger(), nullable=False),
+        sa.Column("ok_count", sa.BigInteger()),
         sa.Column("is_open", sa.Boolean(), nullable=False),
+        sa.Column("is_wanted", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["run_id"], ["batchor_runs.run_id"], name=op.f("fk_batchor_members_run_id")
         ),

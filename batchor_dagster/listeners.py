@@ -1,0 +1,33 @@
+"""Listeners by import path: resources are configuration, and a listener is an object."""
+
+import importlib
+from functools import cache
+from typing import Any
+
+from batchor_core import ConfigurationError, EventListener
+
+
+@cache  # a runner is opened for every step and tick; a metric's instruments are made once a process
+def load_listener(path: str) -> EventListener:
+    """Return the listener behind an import path, the same one each time in a process.
+
+    Args:
+        path: ``package.module:name`` of a class or function that is called without arguments.
+
+    Raises:
+        ConfigurationError: It cannot be imported, or what it makes is no listener.
+    """
+    module, _, name = path.partition(":")
+    try:
+        make: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as exc:
+        raise ConfigurationError(
+            f"listener {path!r} cannot be imported ({exc}): give package.module:name"
+        ) from exc
+    listener = make()
+    if not callable(getattr(listener, "on_event", None)):
+        raise ConfigurationError(
+            f"listener {path!r} makes a {type(listener).__name__}, which has no on_event"
+        )
+    found: EventListener = listener
+    return found

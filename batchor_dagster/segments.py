@@ -1,0 +1,85 @@
+"""Cutting a waiter's partitions into segments: each is materialised by one Dagster run.
+
+A Dagster run takes a contiguous range of partitions, and either materialises all of it or fails.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from batchor_core import RunState
+from batchor_core.errors import StaleTransitionError
+from batchor_core.integration import RunRecord, Store, Waiter
+from batchor_dagster.waiters import Segment, SegmentState, is_cut, with_cuts, with_segment
+
+_NO_RESULTS = frozenset({RunState.CANCELLED, RunState.FAILED})
+
+
+def cut(
+    store: Store,
+    waiter: Waiter,
+    run: RunRecord,
+    *,
+    places: Mapping[str, int],
+    is_rectangle: bool,
+    max_failure_rate: float,
+) -> Waiter:
+    """Cut a waiter's partitions where they are not contiguous or their verdicts differ.
+
+    Done once, when its batch run has ended; what is stored then is what Dagster runs are named by.
+
+    Args:
+        store: The control plane.
+        waiter: An open one.
+        run: Its batch run; terminal.
+        places: A number for each partition, as ``DefinedPartitions.places`` gives it; one that is
+            missing there is not defined any more, and is given up.
+        is_rectangle: Whether the waiter's partitions are a range in each of several dimensions.
+        max_failure_rate: Share of failed rows up to which a partition materialises.
+    """
+    if len(waiter.partitions) < 2 or is_cut(waiter):
+        return waiter
+    verdicts = _verdicts(store, run, max_failure_rate)
+    kinds = [(places.get(p) is not None, verdicts.get(p, True)) for p in waiter.partitions]
+    ends = [
+        number
+        for number in range(1, len(waiter.partitions))
+        if kinds[number] != kinds[number - 1] or not _follow(places, waiter.partitions, number)
+    ]
+    if is_rectangle and len(set(kinds)) == 1:
+        ends = []
+    progress = with_cuts(waiter, [*ends, len(waiter.partitions)])
+    for index, start in enumerate([0, *ends]):
+        if not kinds[start][0]:
+            given_up = Segment(
+                index=index,
+                partitions=(),
+                state=SegmentState.CANCELLED,
+                reason=f"partition {waiter.partitions[start]!r} is not defined any more",
+            )
+            progress = with_segment(progress, given_up)
+    try:
+        return store.update_waiter(waiter, progress=progress)
+    except StaleTransitionError:
+        return store.get_waiter(waiter.waiter_id)
+
+
+def _verdicts(store: Store, run: RunRecord, max_failure_rate: float) -> dict[str, bool]:
+    """Return by partition whether it will materialise."""
+    if run.state in _NO_RESULTS:
+        return {}
+    members = store.list_members(run.run_id)
+    return {
+        m.identity.partition: is_good(m.item_count, m.ok_count, max_failure_rate) for m in members
+    }
+
+
+def is_good(rows: int, ok: int | None, max_failure_rate: float) -> bool:
+    """Whether a partition with so many answered rows materialises."""
+    if not rows or ok is None:
+        return True
+    return ok > 0 and (rows - ok) / rows <= max_failure_rate
+
+
+def _follow(places: Mapping[str, int], partitions: Sequence[str], number: int) -> bool:
+    """Whether a partition comes right after the one before, or both are gone."""
+    before, own = places.get(partitions[number - 1]), places.get(partitions[number])
+    return before == own if own is None else before == own - 1

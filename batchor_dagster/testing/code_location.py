@@ -1,0 +1,125 @@
+"""The code location that a test runs: what is in it, and in which order it is asked for."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import dagster as dg
+
+from batchor_core import ConfigurationError
+from batchor_dagster.connections import BATCHOR_RESOURCE
+from batchor_dagster.declaration import declarations_of
+from batchor_dagster.sensor_builder import build_batch_sensors
+from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.testing.resources import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeLocation:
+    """A code location that reaches nothing but the simulator and a folder.
+
+    Attributes:
+        definitions: Assets, checks, both sensors, and resources.
+        resources: The resources as objects, by key.
+    """
+
+    definitions: dg.Definitions
+    resources: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, assets: Iterable[Any] | dg.Definitions, place: Place, given: Mapping[str, Any]
+    ) -> "CodeLocation":
+        """Make one of some assets, or of a user's own.
+
+        Raises:
+            ConfigurationError: Something is missing.
+        """
+        theirs = assets if isinstance(assets, dg.Definitions) else _definitions_of(assets)
+        all_assets = list(theirs.assets or ())
+        accounts = {declaration.provider for declaration in declarations_of(all_assets).values()}
+        if not accounts:
+            raise ConfigurationError("none of the assets is a batch asset: use dagster.materialize")
+        resources = place.resources(theirs.resources or {}, given, sorted(accounts))
+        # As the very object, since no configuration could carry the clock.
+        batchor = dg.ResourceDefinition.hardcoded_resource(resources[BATCHOR_RESOURCE])
+        definitions = dg.Definitions(
+            assets=all_assets,
+            asset_checks=theirs.asset_checks,
+            sensors=_our_sensors(theirs),
+            resources={**resources, BATCHOR_RESOURCE: batchor},
+        )
+        return cls(definitions=definitions, resources=resources)
+
+    def waves(self, selection: Any) -> Iterator[tuple[list[dg.AssetKey], bool]]:
+        """Yield what to ask for together, in order, and whether it has partitions.
+
+        As a backfill does: assets of one partitioning go together; those of another one that
+        depend on them come when they are materialised.
+
+        Raises:
+            ValueError: The selected assets have several kinds of partitions.
+        """
+        graph = self.definitions.get_repository_def().asset_graph
+        wanted = dg.AssetSelection.all() if selection is None else _coerced(selection)
+        selected = wanted.resolve(graph) & graph.executable_asset_keys
+        kinds = {graph.get(key).partitions_def for key in selected} - {None}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"the selected assets have {len(kinds)} kinds of partitions: select those of one "
+                "kind at a time, with the same instance and folder"
+            )
+        level: dict[dg.AssetKey, int] = {}
+        for key in graph.toposorted_asset_keys:
+            if key in selected:
+                level[key] = max(
+                    (
+                        level[parent]
+                        + (_is_partitioned(graph, parent) != _is_partitioned(graph, key))
+                        for parent in graph.get(key).parent_keys & selected
+                    ),
+                    default=0,
+                )
+        order = sorted(level, key=lambda key: (level[key], _is_partitioned(graph, key)))
+        for (_, partitioned), keys in groupby(
+            order, key=lambda key: (level[key], _is_partitioned(graph, key))
+        ):
+            yield list(keys), partitioned
+
+
+def _definitions_of(assets: Iterable[Any]) -> dg.Definitions:
+    all_assets = list(assets)
+    checks = [each for each in all_assets if isinstance(each, dg.AssetChecksDefinition)]
+    others = [each for each in all_assets if not isinstance(each, dg.AssetChecksDefinition)]
+    return dg.Definitions(
+        assets=others, asset_checks=checks, sensors=build_batch_sensors(others) if others else None
+    )
+
+
+def _our_sensors(definitions: dg.Definitions) -> list[Any]:
+    ours = (ADVANCE_SENSOR, MATERIALISE_SENSOR)
+    found = [sensor for sensor in definitions.sensors or () if sensor.name in ours]
+    if len(found) != len(ours):
+        raise ConfigurationError(
+            "the Definitions lack the sensors that materialise batch assets: add "
+            "sensors=build_batch_sensors(...), or use batchor_definitions(...)"
+        )
+    return found
+
+
+def _coerced(selection: Any) -> dg.AssetSelection:
+    """Read a selection in any of the ways in which ``dagster.materialize`` takes it."""
+    match selection:
+        case dg.AssetSelection():
+            return selection
+        case str():
+            return dg.AssetSelection.from_string(selection)
+        case Sequence() if all(isinstance(each, str) for each in selection):
+            return dg.AssetSelection.from_coercible(selection)
+        case _:
+            return dg.AssetSelection.assets(*selection)
+
+
+def _is_partitioned(graph: Any, key: dg.AssetKey) -> bool:
+    return graph.get(key).partitions_def is not None

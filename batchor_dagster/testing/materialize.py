@@ -1,0 +1,247 @@
+"""Materialising batch assets in a test: request, sensors and provider in one process."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+
+from batchor_core import BatchRunner
+from batchor_core.integration import RunRecord, Waiter, WaiterState
+from batchor_core.simulator import Simulator
+from batchor_dagster.connections import open_runner
+from batchor_dagster.constants import TAG_PARTITION_RANGE_END, TAG_PARTITION_RANGE_START
+from batchor_dagster.testing.clock import MovedClock
+from batchor_dagster.testing.code_location import CodeLocation
+from batchor_dagster.testing.daemon import InProcessDaemon
+from batchor_dagster.testing.environment import simulated_environment
+from batchor_dagster.testing.resources import Place
+from batchor_dagster.testing.result import BatchMaterializeResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Partitions:
+    """What one request asks for: a partition, a range by its tags, or what has none."""
+
+    key: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+def materialize_batch_assets(
+    assets: Iterable[Any] | dg.Definitions,
+    *,
+    selection: Any = None,
+    partition_key: str | None = None,
+    partition_keys: Sequence[str] | None = None,
+    partition_range: tuple[str, str] | None = None,
+    run_config: Any = None,
+    tags: Mapping[str, str] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    instance: dg.DagsterInstance | None = None,
+    simulator: Simulator | None = None,
+    folder: Path | None = None,
+    raise_on_error: bool = True,
+) -> BatchMaterializeResult:
+    """Materialise batch assets, and others around them, against a simulated provider.
+
+    As ``dagster.materialize``, with all that comes after the request: both sensors, the advance
+    job and the materialise runs are executed in this process, by the code that runs in production,
+    until everything is materialised or nothing helps any more. Nothing waits: time is moved, for
+    the provider and for the batch runs, and never for Dagster.
+
+    Every provider's resource is led to the simulator, whatever it says. Of a ``Definitions``, the
+    resource ``batchor`` and each ``BatchParquetIOManager`` are led to ``folder``; other resources
+    are used as they are. What you give as ``resources`` is used as it is, but for accounts. What is
+    missing is made: ``batchor``, ``openai``, ``anthropic``, ``gemini``, and as ``io_manager`` a
+    ``BatchParquetIOManager`` in ``folder``.
+
+    Partitioned assets are asked for once for each key, in one run of their own; assets without
+    partitions before them or, where they depend on them, afterwards, as by a backfill.
+
+    Args:
+        assets: Assets and asset checks, or the whole ``Definitions`` of a code location, which has
+            to have the sensors of ``build_batch_sensors``.
+        selection: Which of them, as for ``dagster.materialize``; default: all.
+        partition_key: One partition.
+        partition_keys: Several, each in a Dagster run of its own.
+        partition_range: First and last of several partitions in one Dagster run.
+        run_config: Of the runs that ask.
+        tags: Of the runs that ask.
+        resources: Instead of those of the ``Definitions``, and beside them.
+        instance: A Dagster instance; default: one in memory, which the result keeps.
+        simulator: As the fixture gives it, with faults and answers of your own; default: one that
+            answers for as long as this call lasts.
+        folder: Where state and results are kept; default: a folder that goes with the result.
+            Given again, together with the instance, it goes on with what was materialised before.
+        raise_on_error: Raise what fails first; otherwise the result says what failed.
+
+    Raises:
+        dagster.Failure: A partition's verdict is that it failed, or it was not materialised for
+            another reason, and ``raise_on_error`` is set.
+        ConfigurationError: There is no batch asset, or its resource or the sensors are missing.
+        ValueError: The selected assets have several kinds of partitions, or keys are missing.
+    """
+    partitions = _requests(partition_key, partition_keys, partition_range)
+    with ExitStack() as kept, ExitStack() as stack:
+        simulator = simulator or stack.enter_context(Simulator())
+        stack.enter_context(simulated_environment(simulator))
+        folder = folder or _temporary_folder(kept)
+        clock = MovedClock(simulator.advance_time)
+        place = Place(folder=folder, simulator=simulator, clock=clock)
+        location = CodeLocation.of(assets, place, resources or {})
+        if instance is None:
+            instance = dg.DagsterInstance.ephemeral(tempdir=str(folder))
+            kept.callback(instance.dispose)
+        # With the accounts and the clock of the Dagster runs.
+        runner = stack.enter_context(open_runner(SimpleNamespace(**location.resources), None))
+        attempt = _Attempt(location, instance, runner, clock, raise_on_error=raise_on_error)
+        attempt.materialize(selection, partitions, run_config=run_config, tags=dict(tags or {}))
+        result = attempt.result(folder, simulator.state.ledger_report(entries=True))
+        weakref.finalize(result, kept.pop_all().close)
+    return result
+
+
+class _Attempt:
+    """One call: what it has asked for, and what came of it."""
+
+    def __init__(
+        self,
+        location: CodeLocation,
+        instance: dg.DagsterInstance,
+        runner: BatchRunner,
+        clock: MovedClock,
+        *,
+        raise_on_error: bool,
+    ) -> None:
+        self._location = location
+        self._instance = instance
+        self._runner = runner
+        self._raise_on_error = raise_on_error
+        self._daemon = InProcessDaemon(
+            location.definitions,
+            instance,
+            store=runner.store,
+            namespace=runner.namespace,
+            pass_time=clock.advance,
+        )
+        self._earlier_waiters = {waiter.waiter_id for waiter in self._all_waiters()}
+        self._earlier_runs = {run.run_id for run in self._all_runs()}
+        self._requests: list[dg.ExecuteInProcessResult] = []
+        self._served: list[dg.ExecuteInProcessResult] = []
+
+    def materialize(
+        self,
+        selection: Any,
+        partitions: Sequence[_Partitions],
+        *,
+        run_config: Any,
+        tags: dict[str, str],
+    ) -> None:
+        """Ask for what is selected, and see it through; stop at what others would build on."""
+        waves = list(self._location.waves(selection))
+        if any(is_partitioned for _, is_partitioned in waves) != bool(partitions):
+            raise ValueError(
+                "give partition_key, partition_keys or partition_range where partitioned assets "
+                "are selected, and only there"
+            )
+        for keys, is_partitioned in waves:
+            for one in partitions if is_partitioned else [_Partitions()]:
+                asked = self._daemon.materialize(
+                    keys,
+                    partition_key=one.key,
+                    run_config=run_config,
+                    tags=tags | one.tags,
+                    raise_on_error=self._raise_on_error,
+                )
+                self._requests.append(asked)
+            self._served += self._daemon.finish(raise_on_error=self._raise_on_error)
+            if self._problems():
+                break
+
+    def result(self, folder: Path, ledger: Mapping[str, Any]) -> BatchMaterializeResult:
+        """Return what came of it.
+
+        Raises:
+            dagster.Failure: Something is amiss, and that is to be raised.
+        """
+        problems = self._problems()
+        if problems and self._raise_on_error:
+            raise dg.Failure("\n".join(problems))
+        runs = [run for run in self._all_runs() if run.run_id not in self._earlier_runs]
+        return BatchMaterializeResult(
+            success=not problems,
+            problems=problems,
+            requests=self._requests,
+            dagster_runs=[*self._requests, *self._served],
+            batch_runs=[self._runner.get_run(run.run_id).summary() for run in reversed(runs)],
+            ledger=ledger,
+            folder=folder,
+            instance=self._instance,
+            definitions=self._location.definitions,
+        )
+
+    def _problems(self) -> list[str]:
+        """Return why something has not materialised."""
+        failed = [
+            f"{event.step_key}: {_message(event)}"
+            for asked in self._requests
+            for event in asked.get_step_failure_events()
+        ]
+        waiters = [w for w in self._all_waiters() if w.waiter_id not in self._earlier_waiters]
+        unserved = [w for w in waiters if w.state is not WaiterState.SERVED]
+        return failed + [f"{_name(waiter)}: {self._why(waiter)}" for waiter in unserved]
+
+    def _why(self, waiter: Waiter) -> str:
+        if waiter.state is not WaiterState.OPEN:
+            return waiter.reason or waiter.state.value
+        run = self._runner.store.get_run(waiter.run_id)
+        reason = f": {run.control_reason}" if run.control_reason else ""
+        return f"batch run {run.run_id!r} is {run.state.value} ({run.control.value}{reason})"
+
+    def _all_waiters(self) -> list[Waiter]:
+        return self._runner.store.list_waiters(namespace=self._runner.namespace)
+
+    def _all_runs(self) -> list[RunRecord]:
+        """Return the batch runs that somebody has asked for, newest first."""
+        store = self._runner.store
+        runs = store.list_runs(namespace=self._runner.namespace)
+        return [run for run in runs if store.list_members(run.run_id)]
+
+
+def _requests(
+    key: str | None, keys: Sequence[str] | None, ends: tuple[str, str] | None
+) -> list[_Partitions]:
+    if sum(given is not None for given in (key, keys, ends)) > 1:
+        raise ValueError("give one of partition_key, partition_keys and partition_range")
+    if ends is not None:
+        start, end = ends
+        tags = {TAG_PARTITION_RANGE_START: start, TAG_PARTITION_RANGE_END: end}
+        return [_Partitions(tags=tags)]
+    return [_Partitions(key=each) for each in ([key] if key is not None else keys or ())]
+
+
+def _temporary_folder(kept: ExitStack) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="batchor-testing-"))
+    kept.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _name(waiter: Waiter) -> str:
+    return f"{waiter.asset}[{', '.join(waiter.partitions)}]" if waiter.partitions else waiter.asset
+
+
+def _message(event: dg.DagsterEvent) -> str:
+    """Return what a step failed with: its own words, or what its function has raised."""
+    data = event.step_failure_data
+    if data.user_failure_data is not None and data.user_failure_data.description:
+        return str(data.user_failure_data.description)
+    error = data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message.strip() if error is not None else "failed"

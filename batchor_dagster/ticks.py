@@ -1,0 +1,44 @@
+"""What the ticks of both sensors share: their bounds, their runner, their place."""
+
+import time
+from contextlib import AbstractContextManager
+
+import dagster as dg
+
+from batchor_core import BatchRunner
+from batchor_dagster.connections import open_runner
+
+TICK_SECONDS = 30.0
+"""A sensor's function is stopped by Dagster after 60 seconds; what is left is for the next tick."""
+
+RUN_REQUESTS_PER_TICK = 50
+"""Dagster's daemon takes a tenth of a second for each, in which no other sensor of it ticks."""
+
+
+class TimeBox:
+    """The time that a tick has.
+
+    Args:
+        seconds: From now on.
+    """
+
+    def __init__(self, seconds: float = TICK_SECONDS) -> None:
+        self._until = time.monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing new may be begun."""
+        return time.monotonic() >= self._until
+
+
+def runner_of(context: dg.SensorEvaluationContext) -> AbstractContextManager[BatchRunner]:
+    """Return a runner over the code location's resources."""
+    repository = context.repository_def
+    others = repository.get_top_level_resources() if repository else {}
+    return open_runner(context.resources, location_of_sensor(context), others)
+
+
+def location_of_sensor(context: dg.SensorEvaluationContext) -> str | None:
+    """Return the name of the code location that a sensor belongs to, where it has one."""
+    origin = context.code_location_origin
+    return origin.location_name if origin is not None else None

@@ -1,0 +1,118 @@
+"""What somebody does in Dagster's UI, by roles and visible texts, and what is there to be read.
+
+Nothing here asks Dagster in another way: what the pages do not show is not known.
+"""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Error, Locator, Page, expect
+
+RELOAD_MS = 20_000
+"""After so long without what is waited for, a user would reload the page."""
+
+_MATCHES = "pattern => new RegExp(pattern).test(document.body.innerText)"
+_COUNTS = r"\n{asset}\n\d+% completed\n(\S+)\n([^\n]+)\n([^\n]+)\n(\S+)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Somebody in front of the UI.
+
+    Attributes:
+        page: The browser's page.
+        url: Of the webserver.
+        pictures: The folder that pictures of the page go to.
+    """
+
+    page: Page
+    url: str
+    pictures: Path
+
+    def read(self, pattern: str, timeout_s: float = 120.0) -> str:
+        """Wait until the page has a text, reloading it now and then; returns all its text.
+
+        Args:
+            pattern: A regular expression, as JavaScript reads it.
+            timeout_s: How long to wait.
+
+        Raises:
+            AssertionError: It does not come; the message has what is there instead.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.page.wait_for_function(_MATCHES, arg=pattern, timeout=RELOAD_MS)
+            except Error:
+                text = self.page.inner_text("body")
+                assert time.monotonic() < deadline, f"no {pattern!r} in:\n{text}"
+                self.page.reload()
+            else:
+                return self.page.inner_text("body")
+
+    def take_picture(self, name: str) -> None:
+        """Keep what is seen now, when nothing of it is still being loaded."""
+        self.page.mouse.move(700, 890)  # away from what shows a tip
+        expect(self.page.get_by_text(re.compile("^(Loading|Checking config)"))).to_have_count(0)
+        self.page.screenshot(path=self.pictures / f"{name}.png", animations="disabled")
+
+    def open_lineage(self) -> str:
+        """Go to the graph of all assets from wherever one is."""
+        self.page.get_by_role("link", name="Lineage").click()
+        self.read(r"Materialize all")
+        return self.read(r"\d+% filled")
+
+    def choose_days(self, first: str, last: str, picture: str) -> None:
+        """Open the dialog of *Materialize all* and choose days."""
+        self.page.get_by_role("button", name="Materialize all").click()
+        days = self.page.get_by_role("dialog").get_by_role("textbox").first
+        days.fill(f"[{first}...{last}]")
+        days.press("Tab")
+        self.read(r"\n3 partitions\n")
+        self.take_picture(picture)
+
+    def launch_backfill(self) -> None:
+        """Launch what the dialog says, and go to the backfill's page."""
+        self.page.get_by_role("dialog").get_by_role("button", name="Launch backfill").click()
+        self.page.get_by_role("link", name="View", exact=True).click()
+        self.page.wait_for_url("**/runs/b/*")
+
+    def open_asset(self, asset: str) -> None:
+        """Go to an asset's page, from a page or from the catalog's list."""
+        self.page.goto(f"{self.url}/assets/{asset}")
+        self.tab("Overview").wait_for()
+
+    def tab(self, name: str) -> Locator:
+        """Return a tab of the page, by its title."""
+        return self.page.get_by_role("tab", name=name, exact=True).first
+
+    def open_tab(self, name: str, pattern: str, timeout_s: float = 120.0) -> str:
+        """Click a tab and wait for a text; returns all text of the page."""
+        self.tab(name).click()
+        return self.read(pattern, timeout_s)
+
+    def set_up_dry_run(self, day: str) -> str:
+        """Open the launchpad of the asset's page, choose a day and ask for a dry run."""
+        self.page.get_by_role("button", name="Materialize…").click(modifiers=["Shift"])
+        pad = self.page.get_by_role("dialog").filter(has_text="Launchpad")
+        pad.get_by_placeholder("Partition").fill(day)
+        self.page.get_by_role("menuitem", name=day).click()
+        line = pad.locator(".CodeMirror-line").filter(has_text="dry_run")
+        line.get_by_text("false", exact=True).dblclick()
+        self.page.keyboard.type("true")
+        line.get_by_text("true", exact=True).wait_for()
+        return self.read(r"No errors")
+
+    def launch_run(self) -> None:
+        """Launch what the launchpad says, and go to the run's page."""
+        self.page.get_by_role("dialog").get_by_role("button", name="open_in_new").click()
+        self.page.wait_for_url(re.compile("/runs/[0-9a-f-]{36}"))
+
+
+def backfill_counts(text: str, asset: str) -> tuple[str, ...]:
+    """Return an asset's numbers on a backfill's page: targeted, in progress, succeeded, failed."""
+    found = re.search(_COUNTS.format(asset=asset), text)
+    assert found, text
+    return found.groups()
