@@ -52,14 +52,9 @@ class UserFunction:
         names = list(inspect.signature(self.function).parameters)
         return bool(names) and names[0] in ("context", "_context", "_")
 
-    def read(
-        self, context: dg.AssetExecutionContext, arguments: Mapping[str, Any], partition: str | None
-    ) -> Items:
-        """Call it for one partition of the step, or (None) for a step that has just one or none."""
+    def call(self, context: dg.AssetExecutionContext, arguments: Mapping[str, Any]) -> Items:
+        """Call it with the context, where it takes one, and its own of the arguments."""
         theirs = {name: value for name, value in arguments.items() if name in self.annotations}
-        if partition is not None:
-            theirs = StepInputs(context, theirs, self.annotations).of(partition)
-            context = PartitionContext(context, partition)
         rows: Items = self.function(*((context,) if self.takes_context else ()), **theirs)
         return rows
 
@@ -71,8 +66,12 @@ def compute_function(
     theirs = UserFunction(function)
 
     def compute(context: dg.AssetExecutionContext, **arguments: Any) -> Iterator[Any]:
+        inputs = StepInputs(context, arguments, theirs.annotations)
+
         def read(partition: str | None) -> Items:
-            return theirs.read(context, arguments, partition)
+            if partition is None:
+                return theirs.call(context, arguments)
+            return theirs.call(PartitionContext(context, partition), inputs.of(partition))
 
         given = arguments.get(_CONFIG)
         config = given if isinstance(given, BatchRunConfig) else BatchRunConfig()

@@ -206,6 +206,19 @@ def estimate_metadata(estimate: Estimate) -> dict[str, Any]:
     return metadata | {key: _dollars(cost) for key, cost in costs.items() if cost is not None}
 
 
+def estimate_text(estimate: Estimate) -> str:
+    """Return what rows would cost, in a sentence."""
+    text = f"{estimate.rows} rows in {estimate.provider_batches} provider batch(es)"
+    if estimate.expected_usd is None:
+        return f"{text}, at a price that is not known"
+    text += f" for about ${estimate.expected_usd:.4f}"
+    if estimate.high_usd is not None:
+        text += f", at most ${estimate.high_usd:.4f}"
+    if estimate.realtime_usd is not None:
+        text += f"; in real time about ${estimate.realtime_usd:.4f}"
+    return text
+
+
 def observations(
     key: dg.AssetKey, partitions: Sequence[str], metadata: dict[str, Any]
 ) -> Iterator[dg.AssetObservation]:

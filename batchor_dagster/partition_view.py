@@ -79,8 +79,8 @@ class StepInputs:
 
     Args:
         context: The step's.
-        values: What the IO managers loaded, by the name of the input: a dict by partition where the
-            upstream asset has partitions.
+        values: The step's arguments; of inputs, what the IO managers loaded: a dict by partition
+            where the upstream asset has partitions.
         annotations: What the user's function wants, by the name of the input.
     """
 
@@ -95,6 +95,8 @@ class StepInputs:
         self._annotations = annotations
         self._keys_of = context.assets_def.keys_by_input_name
         self._graph = context.job_def.asset_layer.asset_graph
+        self._is_by_partition = cache(self._look_at)
+        self._places = cache(self._number)
 
     def of(self, partition: str) -> dict[str, Any]:
         """Return the arguments for one partition.
@@ -108,7 +110,7 @@ class StepInputs:
         key = self._keys_of.get(name)
         if key is None or not self._graph.has(key) or self._graph.get(key).partitions_def is None:
             return value
-        if not self._is_by_partition(name, value):
+        if not self._is_by_partition(name):
             if len(self._context.partition_keys) == 1:
                 return value
             raise ConfigurationError(
@@ -120,7 +122,9 @@ class StepInputs:
         keys = self._upstream_keys(key, partition)
         return _as_wanted({k: value[k] for k in keys if k in value}, self._annotations.get(name))
 
-    def _is_by_partition(self, name: str, value: Any) -> bool:
+    def _look_at(self, name: str) -> bool:
+        """Whether an input came as a dict by partition."""
+        value = self._values[name]
         if not isinstance(value, Mapping):
             return False
         return set(value) <= set(self._context.asset_partition_keys_for_input(name))
@@ -138,18 +142,13 @@ class StepInputs:
             theirs,
             dynamic_partitions_store=self._context.instance,
         ).partitions_subset
-        return in_order(theirs, list(found.get_partition_keys()), self._context.instance)
+        places = self._places(theirs)
+        return sorted(found.get_partition_keys(), key=lambda key: places.get(key, len(places)))
 
-
-def in_order(
-    definition: dg.PartitionsDefinition[Any], keys: Sequence[str], instance: dg.DagsterInstance
-) -> list[str]:
-    """Return partition keys in the order of their definition."""
-    if len(keys) < 2:
-        return list(keys)
-    known = definition.get_partition_keys(dynamic_partitions_store=instance)
-    place = {key: number for number, key in enumerate(known)}
-    return sorted(keys, key=lambda key: place.get(key, len(place)))
+    def _number(self, definition: dg.PartitionsDefinition[Any]) -> Mapping[str, int]:
+        """Return the number of each partition in the order of its definition."""
+        keys = definition.get_partition_keys(dynamic_partitions_store=self._context.instance)
+        return {key: number for number, key in enumerate(keys)}
 
 
 @cache  # Dagster wants one object of each name

@@ -30,7 +30,12 @@ from batchor_dagster.constants import TAG_BACKFILL
 from batchor_dagster.elsewhere import out_of_reach
 from batchor_dagster.hold import HoldRequest, open_or_join
 from batchor_dagster.materialise import Answers, materialise_in_step
-from batchor_dagster.metadata import estimate_metadata, observations, progress_metadata
+from batchor_dagster.metadata import (
+    estimate_metadata,
+    estimate_text,
+    observations,
+    progress_metadata,
+)
 from batchor_dagster.sensor_state import stopped_sensors
 from batchor_dagster.step import Step
 from batchor_dagster.waiters import Request
@@ -284,11 +289,10 @@ def _discard(step: Step, run: Run) -> None:
 def _tell_cost(step: Step) -> None:
     """Read the rows, log what asking them would come to, and leave nothing behind."""
     run = _spool(step, step.partitions)
-    metadata = estimate_metadata(run.estimate())
+    estimate = run.estimate()
     _discard(step, run)
-    told = ", ".join(f"{name.rpartition('/')[2]}: {value}" for name, value in metadata.items())
-    step.context.log.info("dry run, nothing is sent: %s", told)
-    _log_observations(step, step.partitions, metadata)
+    step.context.log.info("dry run, nothing is sent: %s", estimate_text(estimate))
+    _log_observations(step, step.partitions, estimate_metadata(estimate))
     if step.context.run.tags.get(TAG_BACKFILL):
         step.context.log.warning(
             "a dry run materialises nothing: Dagster will mark its backfill as failed"

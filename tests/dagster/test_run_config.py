@@ -45,7 +45,9 @@ def fail_row(world: World, number: int, times: int = 1) -> None:
     world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": f"row {number};"}})
 
 
-def test_dry_run_tells_the_cost_and_sends_nothing(world: World) -> None:
+def test_dry_run_tells_the_cost_and_sends_nothing(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Whoever wants to know the cost first would have to pay it."""
     answers = answers_asset()
     result = world.request(answers, run_config=config(dry_run=True))
@@ -56,6 +58,7 @@ def test_dry_run_tells_the_cost_and_sends_nothing(world: World) -> None:
     assert told[META_ESTIMATED_INPUT_TOKENS] > 0
     assert told[META_ESTIMATED_COST_USD] > 0
     assert (world.batches, world.runs, world.waiters) == ([], [], [])
+    assert f"{ROWS} rows in 1 provider batch(es) for about $0." in capfd.readouterr().err
     assert list((world.folder / "artifacts" / "runs").glob("*")) == []
 
 

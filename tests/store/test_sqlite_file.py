@@ -92,7 +92,8 @@ class TestSQLiteFile(StoreContract):
         driver.close()
         plans = [explain(store, *call) for call in calls]
         assert len(plans) > 20
-        assert [step for plan in plans for step in plan if step.startswith("SCAN")] == []
+        scans = [step for plan in plans for step in plan if step.startswith("SCAN")]
+        assert set(scans) <= {"SCAN CONSTANT ROW"}  # which reads no table
         assert any("uq_batchor_members_open_identity" in step for plan in plans for step in plan)
 
     def test_ticks_read_what_is_open(self, store: SqlStore, clock: ManualClock) -> None:
