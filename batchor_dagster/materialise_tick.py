@@ -17,7 +17,7 @@ from batchor_core.integration import Store
 from batchor_dagster.backfills import Backfills
 from batchor_dagster.declaration import BatchAssetDeclaration
 from batchor_dagster.launched_runs import LaunchedRuns
-from batchor_dagster.segments import cut
+from batchor_dagster.segments import cut, give_up_gone
 from batchor_dagster.serving import (
     Wish,
     has_to_wait,
@@ -181,12 +181,13 @@ class _Serving:
         if len(wish.waiter.partitions) < 2 or declaration.partitions_def is None:
             return wish
         partitions, definition = self._unwanted.partitions, declaration.partitions_def
+        places = partitions.places(definition)
         waiter = cut(
             self._store,
             wish.waiter,
             wish.run,
-            places=partitions.places(definition),
+            places=places,
             is_rectangle=partitions.is_rectangle(definition, wish.waiter.partitions),
             max_failure_rate=declaration.max_failure_rate,
         )
-        return dataclasses.replace(wish, waiter=waiter)
+        return dataclasses.replace(wish, waiter=give_up_gone(self._store, waiter, places))

@@ -3,12 +3,20 @@
 A Dagster run takes a contiguous range of partitions, and either materialises all of it or fails.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from batchor_core import RunState
 from batchor_core.errors import StaleTransitionError
 from batchor_core.integration import RunRecord, Store, Waiter
-from batchor_dagster.waiters import Segment, SegmentState, is_cut, with_cuts, with_segment
+from batchor_dagster.waiters import (
+    Segment,
+    SegmentState,
+    is_cut,
+    segments_of,
+    with_cuts,
+    with_segment,
+)
 
 _NO_RESULTS = frozenset({RunState.CANCELLED, RunState.FAILED})
 
@@ -60,6 +68,27 @@ def cut(
         return store.update_waiter(waiter, progress=progress)
     except StaleTransitionError:
         return store.get_waiter(waiter.waiter_id)
+
+
+def give_up_gone(store: Store, waiter: Waiter, places: Mapping[str, int]) -> Waiter:
+    """End the open segments of which a partition is not defined any more.
+
+    Dagster would refuse a run of such a range, and everything else that is asked for with it.
+    """
+    for segment in segments_of(waiter):
+        gone = [key for key in segment.partitions if key not in places]
+        if not gone or segment.state is not SegmentState.OPEN:
+            continue
+        ended = dataclasses.replace(
+            segment,
+            state=SegmentState.CANCELLED,
+            reason=f"partition {gone[0]!r} is not defined any more",
+        )
+        try:
+            waiter = store.update_waiter(waiter, progress=with_segment(waiter.progress, ended))
+        except StaleTransitionError:
+            return store.get_waiter(waiter.waiter_id)
+    return waiter
 
 
 def _verdicts(store: Store, run: RunRecord, max_failure_rate: float) -> dict[str, bool]:

@@ -101,7 +101,7 @@ def _look_at_what_waits(user: User, story: Story) -> None:
     user.open_asset("ticket_insights")
     story.pages["partitions waiting"] = user.open_tab("Partitions", r"Materializing \(3\)")
     user.take_picture("partitions-waiting")
-    story.pages["progress"] = user.open_tab("Events", r"batchor/rows_in_flight")
+    story.pages["progress"] = user.open_tab("Events", r"batchor/progress_rows_in_flight")
     user.take_picture("progress")
 
 

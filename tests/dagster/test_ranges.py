@@ -259,6 +259,38 @@ def test_partitions_that_are_gone_are_given_up(world: World) -> None:
     assert "not defined any more" in str(waiter.reason)
 
 
+def test_partitions_that_go_while_they_are_served(world: World) -> None:
+    """Dagster would refuse the range, and with it every other run that the tick asks for."""
+    files = dg.DynamicPartitionsDefinition(name="files")
+    world.instance.add_dynamic_partitions("files", list("abc"))
+    answers = ranged(partitions_def=files)
+    ask(world, answers, "a", "c")
+    world.drive(answers)
+    (request,) = world.materialise_tick(answers)
+    world.instance.delete_dynamic_partition("files", "b")
+    assert world.materialise_tick(answers) == []
+    (waiter,) = world.waiters
+    assert waiter.state is WaiterState.CANCELLED
+    assert "'b' is not defined any more" in str(waiter.reason)
+    assert request.tags[TAG_PARTITION_RANGE_END] == "c"
+
+
+def test_range_that_has_grown_is_refused(world: World) -> None:
+    """A partition that nobody asked for would be materialised empty, or with another's rows."""
+    keys = ["a", "c"]
+
+    def asset() -> dg.AssetsDefinition:
+        return ranged(partitions_def=dg.StaticPartitionsDefinition(list(keys)))
+
+    ask(world, asset(), "a", "c")
+    world.drive(asset())
+    (request,) = world.materialise_tick(asset())
+    keys.insert(1, "b")
+    result = world.launch(request, asset())
+    assert "'b' was not asked for" in failure(result)
+    assert world.materialised() == []
+
+
 @pytest.mark.filterwarnings("ignore:Non-compliant tag keys")  # Dagster's own, of dimensions
 @pytest.mark.parametrize("bad", [None, "2026-01-03 in eu"])
 def test_ranges_over_two_dimensions(world: World, bad: str | None) -> None:

@@ -155,7 +155,7 @@ class _Teller:
         rules = [
             *({"kind": "line_error", "status": 400, "match": {"prompt": p}} for p in bad),
             *(
-                {"kind": "line_error", "status": 400, "rounds": 1, "match": {"prompt": p}}
+                {"kind": "line_error", "status": 400, "times": 1, "match": {"prompt": p}}
                 for p in again
             ),
             {
