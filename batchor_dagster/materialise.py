@@ -11,9 +11,9 @@ import polars as pl
 
 from batchor_core import Run, RunState
 from batchor_core.errors import StaleTransitionError
-from batchor_core.integration import MemberResults
+from batchor_core.integration import MemberResults, WaiterState
 from batchor_dagster.checks import blocking_failures, check_results, evaluations
-from batchor_dagster.constants import TAG_SEGMENT, TAG_WAITER
+from batchor_dagster.constants import TAG_BATCH_RUN, TAG_SEGMENT, TAG_WAITER
 from batchor_dagster.metadata import (
     PartitionTotals,
     partition_metadata,
@@ -54,6 +54,9 @@ def materialise(step: Step, run_id: str) -> Iterator[Any]:
     blocked = blocking_failures(results, step.declaration.active_checks)
     if blocked is not None:
         _store_verdict(step, blocked)
+        return
+    # What fails downstream in this Dagster run is no reason to materialise the asset again.
+    _store_end(step, SegmentState.MATERIALISED, None)
 
 
 def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]:
@@ -79,7 +82,7 @@ def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
 
 def has_failed_verdict(step: Step) -> bool:
     """Whether the segment that this Dagster run is tagged with was judged as failed before."""
-    return _tagged_segment(step)[1].state is SegmentState.FAILED
+    return _tagged_segment(step).state is SegmentState.FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,19 +197,29 @@ def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
 
 
 def _store_verdict(step: Step, reason: str) -> None:
-    """Record the verdict before the step fails with it, so that it is not tried again."""
+    """Record the verdict before the step fails with it, so that it is not tried again.
+
+    Its partitions are free from now on: who asks for them again wants another answer.
+    """
+    _store_end(step, SegmentState.FAILED, reason)
+    run_id = step.context.run.tags[TAG_BATCH_RUN]
+    step.runner.store.release_members(run_id, step.identities(step.partitions))
+
+
+def _store_end(step: Step, state: SegmentState, reason: str | None) -> None:
     store = step.runner.store
-    waiter_id, segment = _tagged_segment(step)
-    failed = dataclasses.replace(segment, state=SegmentState.FAILED, reason=reason)
-    waiter = store.get_waiter(waiter_id)
-    try:
-        store.update_waiter(waiter, progress=with_segment(waiter.progress, failed))
-    except StaleTransitionError:  # ended meanwhile: nobody asks for the verdict any more
-        step.context.log.info("the waiter has ended; its verdict is not stored")
+    waiter_id, index = step.context.run.tags[TAG_WAITER], int(step.context.run.tags[TAG_SEGMENT])
+    while (waiter := store.get_waiter(waiter_id)).state is WaiterState.OPEN:
+        ended = dataclasses.replace(segments_of(waiter)[index], state=state, reason=reason)
+        try:
+            store.update_waiter(waiter, progress=with_segment(waiter.progress, ended))
+        except StaleTransitionError:  # another segment's run, or the sensor, was faster
+            continue
+        return
+    step.context.log.info("the waiter has ended; what became of it is not stored")
 
 
-def _tagged_segment(step: Step) -> tuple[str, Segment]:
+def _tagged_segment(step: Step) -> Segment:
     tags = step.context.run.tags
-    waiter_id = tags[TAG_WAITER]
-    waiter = step.runner.store.get_waiter(waiter_id)
-    return waiter_id, segments_of(waiter)[int(tags[TAG_SEGMENT])]
+    waiter = step.runner.store.get_waiter(tags[TAG_WAITER])
+    return segments_of(waiter)[int(tags[TAG_SEGMENT])]

@@ -7,13 +7,13 @@ batch runs go on cost it a few hundred looks in turns, however many they are.
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batchor_core import BatchRunner
-from batchor_core.integration import Store
+from batchor_core.integration import Store, WaiterState
 from batchor_dagster.backfills import Backfills
 from batchor_dagster.declaration import BatchAssetDeclaration
 from batchor_dagster.launched_runs import LaunchedRuns
@@ -21,12 +21,11 @@ from batchor_dagster.segments import cut, give_up_gone
 from batchor_dagster.serving import (
     Wish,
     has_to_wait,
-    load_families,
     load_wishes,
     run_keys,
     serve,
-    siblings_of,
 )
+from batchor_dagster.siblings import descendants_by_partition, load_families, siblings_of
 from batchor_dagster.ticks import (
     RUN_REQUESTS_PER_TICK,
     TimeBox,
@@ -123,7 +122,10 @@ class _Serving:
         """Return what to launch now."""
         wishes = self._wanted(self._ready())
         families = load_families(self._store, self._instance, self._namespace, wishes)
-        self._siblings = siblings_of([*wishes, *self._wanted(families[len(wishes) :])])
+        relatives = families[len(wishes) :]
+        ended = [one for one in relatives if one.waiter.state is not WaiterState.OPEN]
+        still_open = [one for one in relatives if one.waiter.state is WaiterState.OPEN]
+        self._siblings = siblings_of([*wishes, *self._wanted(still_open), *ended])
         self._runs.look_up(key for wish in wishes for key in run_keys(wish))
         groups = defaultdict(list)
         for wish in wishes:
@@ -167,7 +169,8 @@ class _Serving:
             theirs = self._siblings[wish.waiter.waiter_id]
             if has_to_wait(self._runs, theirs, self._launched):
                 continue
-            for request in serve(self._store, self._runs, self._cut(wish), theirs):
+            along = descendants_by_partition(wish, theirs)
+            for request in serve(self._store, self._runs, self._cut(wish, along), along):
                 not_ended += 1
                 if request is not None:
                     self._launched.add(wish.waiter.waiter_id)
@@ -175,7 +178,7 @@ class _Serving:
                 if not_ended >= RUNS_PER_BACKFILL:
                     return
 
-    def _cut(self, wish: Wish) -> Wish:
+    def _cut(self, wish: Wish, along: Callable[[str], frozenset[str]]) -> Wish:
         """Return a wish whose partitions are cut into what one Dagster run can materialise."""
         declaration = self._declarations[wish.waiter.asset]
         if len(wish.waiter.partitions) < 2 or declaration.partitions_def is None:
@@ -188,6 +191,7 @@ class _Serving:
             wish.run,
             places=places,
             is_rectangle=partitions.is_rectangle(definition, wish.waiter.partitions),
+            along=along,
             max_failure_rate=declaration.max_failure_rate,
         )
         return dataclasses.replace(wish, waiter=give_up_gone(self._store, waiter, places))

@@ -4,7 +4,7 @@ A Dagster run takes a contiguous range of partitions, and either materialises al
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from batchor_core import RunState
 from batchor_core.errors import StaleTransitionError
@@ -28,9 +28,10 @@ def cut(
     *,
     places: Mapping[str, int],
     is_rectangle: bool,
+    along: Callable[[str], frozenset[str]],
     max_failure_rate: float,
 ) -> Waiter:
-    """Cut a waiter's partitions where they are not contiguous or their verdicts differ.
+    """Cut a waiter's partitions where they are not contiguous, or not treated alike.
 
     Done once, when its batch run has ended; what is stored then is what Dagster runs are named by.
 
@@ -41,12 +42,16 @@ def cut(
         places: A number for each partition, as ``DefinedPartitions.places`` gives it; one that is
             missing there is not defined any more, and is given up.
         is_rectangle: Whether the waiter's partitions are a range in each of several dimensions.
+        along: Tells which descendants go along with a partition.
         max_failure_rate: Share of failed rows up to which a partition materialises.
     """
     if len(waiter.partitions) < 2 or is_cut(waiter):
         return waiter
     verdicts = _verdicts(store, run, max_failure_rate)
-    kinds = [(places.get(p) is not None, verdicts.get(p, True)) for p in waiter.partitions]
+    kinds = [
+        (places.get(key) is not None, verdicts.get(key, True), along(key))
+        for key in waiter.partitions
+    ]
     ends = [
         number
         for number in range(1, len(waiter.partitions))

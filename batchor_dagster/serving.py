@@ -5,8 +5,7 @@ that dies in the middle is repeated by the next.
 """
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -101,40 +100,6 @@ def end_waiter(store: Store, waiter: Waiter, reason: str) -> bool:
     return True
 
 
-def load_families(
-    store: Store, instance: dg.DagsterInstance, namespace: str, wishes: Sequence[Wish]
-) -> list[Wish]:
-    """Return the wishes, and with them all open ones of the same requests.
-
-    Only those that have descendants can share any.
-    """
-    roots = sorted({wish.request.root_run for wish in wishes if wish.descendants})
-    known = {wish.waiter.waiter_id for wish in wishes}
-    relatives = [
-        waiter
-        for group in in_groups(roots)
-        for waiter in store.list_waiters(
-            namespace=namespace, states=[WaiterState.OPEN], payload={"root_run": group}
-        )
-        if waiter.waiter_id not in known
-    ]
-    return [*wishes, *load_wishes(store, instance, relatives)]
-
-
-def siblings_of(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:
-    """Return, by waiter, the other wishes of the same request that share descendants with it."""
-    families: dict[tuple[str, tuple[str, ...]], list[Wish]] = defaultdict(list)
-    for wish in wishes:
-        families[wish.request.root_run, wish.waiter.partitions].append(wish)
-    return {
-        wish.waiter.waiter_id: [
-            other for other in family if other is not wish and wish.descendants & other.descendants
-        ]
-        for family in families.values()
-        for wish in family
-    }
-
-
 def has_to_wait(runs: LaunchedRuns, siblings: Iterable[Wish], launched: Collection[str]) -> bool:
     """Whether a sibling of a wish is being served now.
 
@@ -153,7 +118,7 @@ def has_to_wait(runs: LaunchedRuns, siblings: Iterable[Wish], launched: Collecti
 
 
 def serve(
-    store: Store, runs: LaunchedRuns, wish: Wish, siblings: Sequence[Wish]
+    store: Store, runs: LaunchedRuns, wish: Wish, along: Callable[[str], frozenset[str]]
 ) -> Iterator[dg.RunRequest | None]:
     """Yield the Dagster runs that a ready wish needs now; end the wish once all have ended.
 
@@ -164,7 +129,7 @@ def serve(
         store: The control plane.
         runs: Where Dagster runs are looked up.
         wish: A ready one that need not wait.
-        siblings: Its own: what they will materialise too is left to the last of them.
+        along: Tells which descendants go along with a partition.
     """
     waiter = wish.waiter
     settled = []
@@ -176,7 +141,9 @@ def serve(
             current = segments_of(waiter)[segment.index]  # a verdict may have come in between
         if current.state is SegmentState.OPEN:
             is_asked = runs.find(current.run_key(waiter)) is not None
-            yield None if is_asked else _run_request(wish, current, _selection(wish, siblings))
+            yield (
+                None if is_asked else _run_request(wish, current, _selection(wish, current, along))
+            )
         settled.append(current)
     _end_if_settled(store, waiter, settled)
 
@@ -231,16 +198,21 @@ def _end_if_settled(store: Store, waiter: Waiter, segments: Sequence[Segment]) -
 
 
 def _is_being_served(runs: LaunchedRuns, wish: Wish) -> bool:
+    if wish.waiter.state is not WaiterState.OPEN:
+        return False
     if wish.delivers_itself:
         return True
     runs.look_up(run_keys(wish))
     return any(runs.find(run_key) for run_key in run_keys(wish))
 
 
-def _selection(wish: Wish, siblings: Iterable[Wish]) -> list[dg.AssetKey]:
-    """Return what the run materialises: shared descendants go with the last that waits."""
-    theirs = frozenset[str]().union(*(sibling.descendants for sibling in siblings))
-    names = [name for name in wish.request.selection if name not in theirs]
+def _selection(
+    wish: Wish, segment: Segment, along: Callable[[str], frozenset[str]]
+) -> list[dg.AssetKey]:
+    """Return what the run of a segment materialises."""
+    found = [along(partition) for partition in segment.partitions or ("",)]
+    taken = {wish.waiter.asset, *found[0].intersection(*found)}
+    names = [name for name in wish.request.selection if name in taken]
     return [dg.AssetKey.from_user_string(name) for name in names]
 
 

@@ -741,8 +741,11 @@ class Store(Protocol):
         """
         ...
 
-    def release_members(self, run_id: str) -> None:
-        """Close the run's members: their identities are free. Idempotent; needs no lease."""
+    def release_members(self, run_id: str, identities: Sequence[Identity] | None = None) -> None:
+        """Close members of the run, all unless some are given; their identities are free.
+
+        Idempotent; needs no lease.
+        """
         ...
 
     def get_waiter(self, waiter_id: str) -> Waiter:

@@ -31,11 +31,13 @@ class Story:
 
     Attributes:
         pages: All text of a page, by what was looked at.
+        plots: How many plots are drawn of the asset's metadata.
         plot_width: Width of the picture in the report's metadata, in pixels of its own.
         executed: How many requests the provider had executed before and after the dry run.
     """
 
     pages: dict[str, str] = field(default_factory=dict)
+    plots: int = 0
     plot_width: int = 0
     executed: tuple[int, int] = (0, 0)
 
@@ -54,9 +56,9 @@ def tell(pictures: Path) -> Story:
         _look_at_what_waits(user, story)
         simulator.advance_time(BATCH_SECONDS)
         _read_results(user, story)
-        before = simulator.ledger.executed()
+        before = simulator.ledger().executed()
         _estimate(user, story)
-        story.executed = before, simulator.ledger.executed()
+        story.executed = before, simulator.ledger().executed()
         _read_the_end(user, story)
     return story
 
@@ -106,21 +108,25 @@ def _look_at_what_waits(user: User, story: Story) -> None:
 
 
 def _read_results(user: User, story: Story) -> None:
-    user.open_tab("Partitions", r"Materialized \(3\)")
-    user.page.get_by_text(A_DAY, exact=True).first.click()
-    story.pages["partition"] = user.read(
-        r"batchor/cost_usd[\s\S]*batchor/preview[\s\S]*wants_refund"
-    )
+    story.pages["partition"] = _read_a_day(user)
+    user.scroll_to("batchor/preview", "center")
     user.take_picture("partition")
     story.pages["columns"] = user.open_tab("Overview", r"Column name[\s\S]*batchor/cost_usd")
-    user.page.get_by_text("Columns", exact=True).scroll_into_view_if_needed()
     user.take_picture("columns")
     user.page.get_by_role("button", name="Plots").click()
     story.pages["plots"] = user.read(r"batchor/cost_usd")
-    user.page.get_by_text("batchor/cost_usd").first.scroll_into_view_if_needed()
+    user.scroll_to("Metadata")
+    user.page.locator("canvas").first.wait_for()
+    story.plots = user.page.locator("canvas").count()
     user.take_picture("plots")
-    story.pages["checks"] = user.open_tab("Checks", r"(Passed\s[\s\S]*){3}")
+    story.pages["checks"] = user.open_tab("Checks", r"(\nSucceeded\n[\s\S]*){3}\nPassed\n")
     user.take_picture("checks")
+
+
+def _read_a_day(user: User) -> str:
+    user.open_tab("Partitions", r"Materialized \(3\)")
+    user.page.get_by_text(A_DAY, exact=True).first.click()
+    return user.read(r"batchor/cost_usd[\s\S]*batchor/preview[\s\S]*wants_refund")
 
 
 def _estimate(user: User, story: Story) -> None:
@@ -131,6 +137,7 @@ def _estimate(user: User, story: Story) -> None:
     user.open_asset("ticket_insights")
     story.pages["estimate"] = user.open_tab("Events", r"batchor/estimated_cost_usd")
     user.take_picture("estimate")
+    story.pages["partition after the dry run"] = _read_a_day(user)
 
 
 def _read_the_end(user: User, story: Story) -> None:

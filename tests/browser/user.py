@@ -10,11 +10,12 @@ from pathlib import Path
 
 from playwright.sync_api import Error, Locator, Page, expect
 
+from tests.browser.chromium import PATIENCE_MS
+
 RELOAD_MS = 20_000
 """After so long without what is waited for, a user would reload the page."""
 
 _MATCHES = "pattern => new RegExp(pattern).test(document.body.innerText)"
-_COUNTS = r"\n{asset}\n\d+% completed\n(\S+)\n([^\n]+)\n([^\n]+)\n(\S+)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class User:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                self.page.wait_for_function(_MATCHES, arg=pattern, timeout=RELOAD_MS)
+                self.page.wait_for_function(_MATCHES, arg=pattern, timeout=RELOAD_MS, polling=250)
             except Error:
                 text = self.page.inner_text("body")
                 assert time.monotonic() < deadline, f"no {pattern!r} in:\n{text}"
@@ -55,8 +56,14 @@ class User:
     def take_picture(self, name: str) -> None:
         """Keep what is seen now, when nothing of it is still being loaded."""
         self.page.mouse.move(700, 890)  # away from what shows a tip
-        expect(self.page.get_by_text(re.compile("^(Loading|Checking config)"))).to_have_count(0)
+        waiting = self.page.get_by_text(re.compile("^(Loading|Checking config)"))
+        expect(waiting).to_have_count(0, timeout=PATIENCE_MS)
         self.page.screenshot(path=self.pictures / f"{name}.png", animations="disabled")
+
+    def scroll_to(self, text: str, block: str = "start") -> None:
+        """Scroll until a text is at the start, the center or the end of what is seen."""
+        shown = self.page.get_by_text(text, exact=True).first
+        shown.evaluate("(element, block) => element.scrollIntoView({block})", block)
 
     def open_lineage(self) -> str:
         """Go to the graph of all assets from wherever one is."""
@@ -109,10 +116,3 @@ class User:
         """Launch what the launchpad says, and go to the run's page."""
         self.page.get_by_role("dialog").get_by_role("button", name="open_in_new").click()
         self.page.wait_for_url(re.compile("/runs/[0-9a-f-]{36}"))
-
-
-def backfill_counts(text: str, asset: str) -> tuple[str, ...]:
-    """Return an asset's numbers on a backfill's page: targeted, in progress, succeeded, failed."""
-    found = re.search(_COUNTS.format(asset=asset), text)
-    assert found, text
-    return found.groups()

@@ -7,8 +7,13 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset, materialise_tick
-from batchor_dagster.constants import TAG_BACKFILL, TAG_MAX_RETRIES
-from tests.dagster.world import DAYS, MODEL, World, answers_asset, rows_of
+from batchor_dagster.constants import (
+    TAG_BACKFILL,
+    TAG_MAX_RETRIES,
+    TAG_PARTITION_RANGE_END,
+    TAG_PARTITION_RANGE_START,
+)
+from tests.dagster.world import DAYS, MODEL, ROWS, World, answers_asset, rows_of
 
 
 def _terminate(world: World, result: dg.ExecuteInProcessResult) -> None:
@@ -225,3 +230,112 @@ def _add_backfill(world: World, backfill_id: str) -> None:
             partition_names=["d0"],
         )
     )
+
+
+def _ranged_pair(policy: dg.BackfillPolicy) -> list[dg.AssetsDefinition]:
+    """Return two batch assets and one that needs both, asked for in ranges."""
+
+    def answering(name: str) -> dg.AssetsDefinition:
+        @batch_asset(model=MODEL, name=name, partitions_def=DAYS, backfill_policy=policy)
+        def asset(context: dg.AssetExecutionContext) -> pl.DataFrame:
+            return rows_of(f"{name} {context.partition_key}")
+
+        return asset
+
+    @dg.asset(partitions_def=DAYS, backfill_policy=policy)
+    def both(
+        left: dict[str, pl.DataFrame], right: dict[str, pl.DataFrame]
+    ) -> dict[str, pl.DataFrame]:
+        return {day: pl.concat([left[day], right[day]], how="diagonal") for day in left}
+
+    return [answering("left"), answering("right"), both]
+
+
+RANGE = {TAG_PARTITION_RANGE_START: "d0", TAG_PARTITION_RANGE_END: "d4"}
+ranged_assets = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
+
+
+@ranged_assets
+def test_shared_descendant_runs_where_both_halves_are_good(world: World) -> None:
+    """One bad partition of one half would keep all others from running, again and again."""
+    assets = _ranged_pair(dg.BackfillPolicy.single_run())
+    for number in range(ROWS):
+        prompt = f"Judge left d2 row {number};"
+        world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": prompt}})
+    world.request(*assets, partition=None, tags=RANGE)
+    world.finish(*assets)
+
+    assert sorted(map(str, world.materialised("right"))) == ["d0", "d1", "d2", "d3", "d4"]
+    assert sorted(map(str, world.materialised("left"))) == ["d0", "d1", "d3", "d4"]
+    assert sorted(map(str, world.materialised("both"))) == ["d0", "d1", "d3", "d4"]
+    assert {w.asset: w.state for w in world.waiters} == {
+        "left": WaiterState.FAILED,
+        "right": WaiterState.SERVED,
+    }
+
+
+@pytest.mark.parametrize("bad", ["left", "right"])
+def test_half_that_failed_before_the_other_was_ready(world: World, bad: str) -> None:
+    """The good half would be materialised three times, with what cannot run."""
+    assets = _pair()
+    for number in range(ROWS):
+        prompt = f"Judge {bad} d0 row {number};"
+        world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": prompt}})
+    world.request(*assets)
+    (slow,) = [w.run_id for w in world.waiters if w.asset != bad]
+    world.store.set_control(slow, RunControlState.PAUSE, "by hand")
+    world.drive(*assets)
+    world.serve(*assets)
+    world.store.set_control(slow, RunControlState.RUN, None)
+    world.finish(*assets)
+
+    assert world.materialised("right" if bad == "left" else "left") == ["d0"]
+    assert world.materialised("both") == []
+
+
+@ranged_assets
+def test_shared_descendant_of_ranges_that_were_split(world: World) -> None:
+    """It would run before its halves are there, and once with each of them."""
+    assets = _ranged_pair(dg.BackfillPolicy.single_run())
+    world.request(assets[0], partition="d2")  # in work by itself already
+    world.request(*assets, partition=None, tags=RANGE)
+    world.finish(*assets)
+
+    assert [world.materialised("both").count(f"d{n}") for n in range(5)] == [1] * 5
+    assert [world.materialised("right").count(f"d{n}") for n in range(5)] == [1] * 5
+    assert world.table("both", "d2").height == 2 * ROWS
+
+
+def test_what_fails_downstream_does_not_materialise_the_asset_again(world: World) -> None:
+    """A user's slip downstream would store the same answers three times."""
+    answers = answers_asset()
+
+    @dg.asset(partitions_def=DAYS)
+    def broken(answers: pl.DataFrame) -> None:
+        raise RuntimeError("a slip")
+
+    world.request(answers, broken)
+    results = world.finish(answers, broken)
+
+    assert [result.success for result in results] == [False]
+    assert world.materialised() == ["d0"]
+    assert [w.state for w in world.waiters] == [WaiterState.SERVED]
+
+
+@ranged_assets
+def test_bad_partition_is_asked_again_while_others_are_served(world: World) -> None:
+    """Whoever mends it would get the same failure until the last of its range is stored."""
+    answers = answers_asset(backfill_policy=dg.BackfillPolicy.single_run())
+    for number in range(ROWS):
+        prompt = f"Judge d1 row {number};"
+        world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": prompt}})
+    world.request(answers, partition=None, tags=RANGE)
+    world.drive(answers)
+    requests = world.materialise_tick(answers)
+    (bad,) = [r for r in requests if r.partition_key == "d1"]
+    assert not world.launch(bad, answers).success
+    world.sim.clear_faults()
+    assert world.request(answers, partition="d1").success
+    assert len(world.runs) == 2
+    world.finish(answers)
+    assert sorted(map(str, world.materialised())) == ["d0", "d1", "d2", "d3", "d4"]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from batchor_core import SQLiteStorage
 from batchor_core.model.records import RunRecord, Waiter
@@ -28,6 +28,14 @@ SLOW_SECONDS = 20_000.0
 """How much longer the other endpoint takes."""
 
 
+class Launch(NamedTuple):
+    """A backfill, and how many Dagster runs ask for its partitions."""
+
+    assets: list[str]
+    partitions: list[str]
+    requests: int
+
+
 def days(group: str, first: int, last: int) -> list[str]:
     """The partitions of a group from one number to another."""
     return [f"{group}-{n}" for n in range(first, last + 1)]
@@ -40,24 +48,24 @@ GRID_RANGE = ["2026-01-01|east", "2026-01-01|north west"]
 GRID_ALONE = "2026-01-02|north west"
 MANY = [f"item-{n:03}" for n in range(200)]
 BAD = "range-2"
-BACKFILLS: dict[str, tuple[list[str], list[str], int]] = {
-    "range": (["tickets", "ranged", "report", "total"], days("range", 0, 5), 1),
-    "daily": (["daily", "daily_note"], DATES, 2),
-    "both": (["plain"], days("both", 0, 1), 2),
-    "lap": (["lap"], days("lap", 0, 3), 1),
-    "again": (["plain", "slow"], days("again", 0, 0), 1),
-    "retry": (["stored"], days("retry", 0, 0), 1),
-    "halt": (["lap"], days("halt", 0, 1), 1),
-    "odd": (["odd"], ODD_KEYS, 1),
-    "grid": (["grid"], GRID_RANGE, 1),
-    "chain": (["first", "second", "last"], days("chain", 0, 0), 1),
-    "many": (["many"], MANY, 1),
+BACKFILLS: dict[str, Launch] = {
+    "range": Launch(["tickets", "ranged", "report", "total"], days("range", 0, 5), 1),
+    "daily": Launch(["daily", "daily_note"], DATES, 2),
+    "both": Launch(["plain"], days("both", 0, 1), 2),
+    "lap": Launch(["lap"], days("lap", 0, 3), 1),
+    "again": Launch(["plain", "slow"], days("again", 0, 0), 1),
+    "retry": Launch(["stored"], days("retry", 0, 0), 1),
+    "halt": Launch(["lap"], days("halt", 0, 1), 1),
+    "odd": Launch(["odd"], ODD_KEYS, 1),
+    "grid": Launch(["grid"], GRID_RANGE, 1),
+    "chain": Launch(["first", "second", "last"], days("chain", 0, 0), 1),
+    "many": Launch(["many"], MANY, 1),
 }
-"""By name: its assets, its partitions, and how many Dagster runs ask for them."""
+"""By name."""
 
-LATER: dict[str, tuple[list[str], list[str], int]] = {
-    "both again": (["plain"], days("both", 0, 1), 2),
-    "lap further": (["lap"], days("lap", 2, 5), 1),
+LATER: dict[str, Launch] = {
+    "both again": Launch(["plain"], days("both", 0, 1), 2),
+    "lap further": Launch(["lap"], days("lap", 2, 5), 1),
 }
 """Launched while what they overlap is in flight."""
 
@@ -181,9 +189,9 @@ class _Teller:
         self.dev.terminate_runs([run_id])
         self.story.stuck[name] = self.dev.wait_run(run_id, 60).status
 
-    def _launch(self, backfills: Mapping[str, tuple[list[str], list[str], int]]) -> None:
-        for name, (assets, partitions, _) in backfills.items():
-            self.ids[name] = self.dev.launch_backfill(assets, partitions)
+    def _launch(self, backfills: Mapping[str, Launch]) -> None:
+        for name, launch in backfills.items():
+            self.ids[name] = self.dev.launch_backfill(launch.assets, launch.partitions)
 
     def _materialise_alone(self) -> None:
         date, shop = GRID_ALONE.split("|")
@@ -191,10 +199,10 @@ class _Teller:
         self.dev.launch_asset_run(["grid"], GRID_ALONE, tags=dimensions)
         self.dev.launch_asset_run(["odd"], ODD_ALONE)
 
-    def _wait_until_held(self, backfills: Mapping[str, tuple[list[str], list[str], int]]) -> None:
-        for name, (_, _, count) in backfills.items():
+    def _wait_until_held(self, backfills: Mapping[str, Launch]) -> None:
+        for name, launch in backfills.items():
 
-            def is_held(name: str = name, count: int = count) -> bool:
+            def is_held(name: str = name, count: int = launch.requests) -> bool:
                 backfill = self.dev.backfill(self.ids[name])
                 assert backfill.is_open, backfill
                 requests = [r for r in backfill.runs if not _is_hold(r)]
@@ -250,7 +258,7 @@ class _Teller:
     def _note_what_is_there(self) -> None:
         story, dev = self.story, self.dev
         story.backfills = {name: dev.backfill(one) for name, one in self.ids.items()}
-        assets = {asset for chosen, _, _ in BACKFILLS.values() for asset in chosen}
+        assets = {asset for launch in BACKFILLS.values() for asset in launch.assets}
         story.materialisations = {asset: dev.materializations(asset) for asset in sorted(assets)}
         story.ledger = self.simulator.state.ledger_report(entries=True)
         story.failed_ticks = dev.failed_ticks()

@@ -56,11 +56,11 @@ class Members(Aggregate):
         with self._read() as tx:
             return unwanted_rows(tx, run_id)
 
-    def release_members(self, run_id: str) -> None:
+    def release_members(self, run_id: str, identities: Sequence[Identity] | None = None) -> None:
         """See ``Store.release_members``."""
         with self._write() as tx:
             touch_run(tx, run_id)
-            close_members(tx, run_id)
+            close_members(tx, run_id, identities)
 
 
 def close_members(

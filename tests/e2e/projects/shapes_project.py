@@ -218,7 +218,7 @@ defs = dg.Definitions.merge(
                 state=str(FOLDER / "state.sqlite3"),
                 artifacts=str(FOLDER / "artifacts"),
                 poll_s=2,
-                lease_s=30,
+                lease_s=60,
                 settle_s=2,
             ),
             "openai": OpenAIBatchResource(
