@@ -16,7 +16,7 @@ from batchor_dagster.declaration import BatchAssetDeclaration, attach
 from batchor_dagster.hold import is_hold
 from batchor_dagster.lineage import with_lineage
 from batchor_dagster.materialise import has_failed_verdict, materialise
-from batchor_dagster.partition_view import PartitionContext, StepInputs
+from batchor_dagster.partition_view import StepInputs
 from batchor_dagster.request import request
 from batchor_dagster.run_config import BatchRunConfig
 from batchor_dagster.step import Step, explained
@@ -71,7 +71,7 @@ def compute_function(
         def read(partition: str | None) -> Items:
             if partition is None:
                 return theirs.call(context, arguments)
-            return theirs.call(PartitionContext(context, partition), inputs.of(partition))
+            return theirs.call(inputs.context(partition), inputs.of(partition))
 
         given = arguments.get(_CONFIG)
         config = given if isinstance(given, BatchRunConfig) else BatchRunConfig()

@@ -41,6 +41,7 @@ class Answers:
 
 def materialise(step: Step, run_id: str) -> Iterator[Any]:
     """Materialise what a waiter asked for; launched by the materialise sensor."""
+    _refuse_if_stale(step, run_id)
     answers = Answers(run=step.runner.get_run(run_id), partitions=step.partitions)
     results: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
     try:
@@ -57,6 +58,22 @@ def materialise(step: Step, run_id: str) -> Iterator[Any]:
         return
     # What fails downstream in this Dagster run is no reason to materialise the asset again.
     _store_end(step, SegmentState.MATERIALISED, None)
+
+
+def _refuse_if_stale(step: Step, run_id: str) -> None:
+    """Refuse to store what was superseded while this Dagster run was queued.
+
+    Raises:
+        dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
+    """
+    waiter = step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
+    segment = _tagged_segment(step)
+    if waiter.run_id != run_id or segment is None or segment.partitions != step.partitions:
+        raise dg.Failure(
+            description="partitions that this Dagster run was to materialise have been asked for "
+            "again meanwhile: others materialise them",
+            allow_retries=False,
+        )
 
 
 def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]:
@@ -82,7 +99,8 @@ def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
 
 def has_failed_verdict(step: Step) -> bool:
     """Whether the segment that this Dagster run is tagged with was judged as failed before."""
-    return _tagged_segment(step).state is SegmentState.FAILED
+    segment = _tagged_segment(step)
+    return segment is not None and segment.state is SegmentState.FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,18 +226,23 @@ def _store_verdict(step: Step, reason: str) -> None:
 
 def _store_end(step: Step, state: SegmentState, reason: str | None) -> None:
     store = step.runner.store
-    waiter_id, index = step.context.run.tags[TAG_WAITER], int(step.context.run.tags[TAG_SEGMENT])
+    waiter_id = step.context.run.tags[TAG_WAITER]
     while (waiter := store.get_waiter(waiter_id)).state is WaiterState.OPEN:
-        ended = dataclasses.replace(segments_of(waiter)[index], state=state, reason=reason)
+        segment = _tagged_segment(step)
+        if segment is None or segment.partitions != step.partitions:
+            break
+        ended = dataclasses.replace(segment, state=state, reason=reason)
         try:
             store.update_waiter(waiter, progress=with_segment(waiter.progress, ended))
         except StaleTransitionError:  # another segment's run, or the sensor, was faster
             continue
         return
-    step.context.log.info("the waiter has ended; what became of it is not stored")
+    step.context.log.info("nobody waits any more; what became of it is not stored")
 
 
-def _tagged_segment(step: Step) -> Segment:
+def _tagged_segment(step: Step) -> Segment | None:
+    """Return the segment that this Dagster run is for; None if it is not there any more."""
     tags = step.context.run.tags
-    waiter = step.runner.store.get_waiter(tags[TAG_WAITER])
-    return segments_of(waiter)[int(tags[TAG_SEGMENT])]
+    segments = segments_of(step.runner.store.get_waiter(tags[TAG_WAITER]))
+    index = int(tags[TAG_SEGMENT])
+    return segments[index] if index < len(segments) else None

@@ -1,6 +1,6 @@
 """One partition out of a step of many: what the user's function is called with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, get_origin
 
@@ -14,14 +14,23 @@ from batchor_core import ConfigurationError
 class PartitionContext(dg.AssetExecutionContext):
     """The step's context, as if it ran for one partition only.
 
+    ``op_execution_context`` and ``AssetExecutionContext.get()`` still are those of the whole step.
+
     Args:
         context: The step's.
         key: The partition.
+        upstream_keys: Returns the partitions of an input, by its name, that belong to this one.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, key: str) -> None:
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        key: str,
+        upstream_keys: Callable[[str], Sequence[str]],
+    ) -> None:
         super().__init__(context.op_execution_context)
         self._key = key
+        self._upstream_keys = upstream_keys
 
     @property
     def has_partition_key(self) -> bool:
@@ -47,6 +56,70 @@ class PartitionContext(dg.AssetExecutionContext):
     def partition_key_range(self) -> dg.PartitionKeyRange:
         """From this partition to this partition."""
         return dg.PartitionKeyRange(self._key, self._key)
+
+    @property
+    def asset_partition_key_range(self) -> dg.PartitionKeyRange:
+        """From this partition to this partition."""
+        return self.partition_key_range
+
+    def asset_partition_key_for_output(self, output_name: str = "result") -> str:  # noqa: ARG002 (Dagster's)
+        """Return the partition's key."""
+        return self._key
+
+    def asset_partition_keys_for_output(self, output_name: str = "result") -> Sequence[str]:  # noqa: ARG002 (Dagster's)
+        """Return the partition's key alone."""
+        return [self._key]
+
+    def asset_partition_key_range_for_output(
+        self,
+        output_name: str = "result",  # noqa: ARG002 (Dagster's)
+    ) -> dg.PartitionKeyRange:
+        """Return the range from this partition to this partition."""
+        return self.partition_key_range
+
+    def asset_partitions_time_window_for_output(
+        self,
+        output_name: str = "result",  # noqa: ARG002 (Dagster's)
+    ) -> dg.TimeWindow:
+        """Return the time that the partition covers."""
+        return self.partition_time_window
+
+    def asset_partition_keys_for_input(self, input_name: str) -> Sequence[str]:
+        """Return the input's partitions that belong to this one, in order."""
+        return self._upstream_keys(input_name)
+
+    def asset_partition_key_for_input(self, input_name: str) -> str:
+        """Return the only partition of the input that belongs to this one.
+
+        Raises:
+            ConfigurationError: There are several, or none.
+        """
+        keys = self._upstream_keys(input_name)
+        if len(keys) != 1:
+            raise ConfigurationError(
+                f"input {input_name!r} has {len(keys)} partitions for {self._key!r}: ask for all "
+                "of them with asset_partition_keys_for_input"
+            )
+        return keys[0]
+
+    def asset_partition_key_range_for_input(self, input_name: str) -> dg.PartitionKeyRange:
+        """Return the range of the input's partitions that belong to this one."""
+        keys = self._upstream_keys(input_name)
+        return dg.PartitionKeyRange(keys[0], keys[-1])
+
+    def asset_partitions_time_window_for_input(self, input_name: str = "result") -> dg.TimeWindow:
+        """Return the time that the input's partitions cover together.
+
+        Raises:
+            ConfigurationError: They have no time.
+        """
+        definition = self.asset_partitions_def_for_input(input_name)
+        if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+            raise ConfigurationError(f"input {input_name!r} covers no time window")
+        keys = self._upstream_keys(input_name)
+        first = definition.time_window_for_partition_key(keys[0])
+        last = definition.time_window_for_partition_key(keys[-1])
+        return dg.TimeWindow(start=first.start, end=last.end)
 
     @property
     def multi_partition_key(self) -> dg.MultiPartitionKey:
@@ -105,6 +178,14 @@ class StepInputs:
             ConfigurationError: An input did not come by partition.
         """
         return {name: self._pick(name, value, partition) for name, value in self._values.items()}
+
+    def context(self, partition: str) -> PartitionContext:
+        """Return the context for one partition."""
+
+        def upstream_keys(name: str) -> Sequence[str]:
+            return self._upstream_keys(self._keys_of[name], partition)
+
+        return PartitionContext(self._context, partition, upstream_keys)
 
     def _pick(self, name: str, value: Any, partition: str) -> Any:
         key = self._keys_of.get(name)

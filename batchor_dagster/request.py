@@ -12,8 +12,8 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchJob, ReusePolicy, Run, RunControlState
-from batchor_core.errors import BudgetExceededError
+from batchor_core import BatchJob, ConfigurationError, ReusePolicy, Run, RunControlState
+from batchor_core.errors import BudgetExceededError, StaleTransitionError
 from batchor_core.integration import (
     LimitedItemSource,
     MemberClaim,
@@ -131,19 +131,31 @@ def _spool(step: Step, partitions: tuple[str, ...]) -> Run:
 def _items(step: Step, partitions: tuple[str, ...]) -> Any:
     """Return the rows of the partitions, each read when its turn comes."""
     if not step.calls_by_partition:
-        return _limited(step, step.read(None))
+        return _asked_rows(step, step.read(None))
 
     def rows_of(partition: str) -> MemberRows:
-        return MemberRows(name=partition, read=lambda: _limited(step, step.read(partition)))
+        return MemberRows(name=partition, read=lambda: _asked_rows(step, step.read(partition)))
 
     return MemberItemSource([rows_of(p) for p in partitions], step.declaration.id_column)
 
 
-def _limited(step: Step, items: Any) -> Any:
-    limit = step.config.limit_rows
-    if limit is None:
+def _asked_rows(step: Step, items: Any) -> Any:
+    """Return the rows that are asked of what the user's function gave.
+
+    Raises:
+        ConfigurationError: Failed rows are to be asked again, and rows cannot be told apart.
+    """
+    id_column = step.declaration.id_column
+    limit, keeps_by_id = step.config.limit_rows, step.config.refresh == "failed"
+    if limit is None and not keeps_by_id:
         return items
-    return LimitedItemSource(source_of(items, step.declaration.id_column), limit)
+    source = source_of(items, id_column)
+    if keeps_by_id and id_column is None and source.columns is not None:
+        raise ConfigurationError(
+            "refresh: failed keeps the answers of rows by their ids, and row numbers tell nothing "
+            "of which row it is: give the asset an id_column"
+        )
+    return source if limit is None else LimitedItemSource(source, limit)
 
 
 def _reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
@@ -194,6 +206,7 @@ def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
         for one in asked:
             _give_up(step, one, "the Dagster run was terminated")
         raise
+    _check_still_asked(step, asked)
     store = step.runner.store
     try:
         answers = [Answers(run=one.run, partitions=one.partitions) for one in asked]
@@ -204,6 +217,22 @@ def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
         raise
     for one in asked:
         store.end_waiter(one.waiter_id, WaiterState.SERVED, None)
+
+
+def _check_still_asked(step: Step, asked: Sequence[Asked]) -> None:
+    """Leave it to the sensors if partitions were taken over while the step waited.
+
+    Raises:
+        dagster.Failure: They were: a step materialises all of its partitions or none.
+    """
+    for one in asked:
+        waiter = step.runner.store.get_waiter(one.waiter_id)
+        if (waiter.run_id, waiter.partitions) != (one.run.run_id, one.partitions):
+            raise dg.Failure(
+                description="some of these partitions have been asked for again meanwhile, in "
+                "another way: the sensors materialise all of them when they are answered",
+                allow_retries=False,
+            )
 
 
 def _wait(step: Step, one: Asked) -> None:
@@ -239,10 +268,15 @@ def _open_hold(step: Step, asked: Sequence[Asked]) -> bool:
 def _note(step: Step, one: Asked, **values: Any) -> None:
     """Change what is stored with a waiter, unless it says so already."""
     store = step.runner.store
-    waiter = store.get_waiter(one.waiter_id)
-    payload = {**waiter.payload, **values}
-    if payload != waiter.payload:
-        store.update_waiter(waiter, payload=payload)
+    while (waiter := store.get_waiter(one.waiter_id)).state is WaiterState.OPEN:
+        payload = {**waiter.payload, **values}
+        if payload == waiter.payload:
+            return
+        try:
+            store.update_waiter(waiter, payload=payload)
+        except StaleTransitionError:  # a sensor was faster
+            continue
+        return
 
 
 def _submit(step: Step, asked: Sequence[Asked]) -> None:
@@ -271,7 +305,8 @@ def _submit(step: Step, asked: Sequence[Asked]) -> None:
 def _give_up(step: Step, one: Asked, reason: str, end: WaiterState = WaiterState.CANCELLED) -> None:
     """End this wish; a batch run that nobody else wants is cancelled."""
     store = step.runner.store
-    store.end_waiter(one.waiter_id, end, reason)
+    keeps_work = not step.declaration.cancel_on_termination
+    store.end_waiter(one.waiter_id, end, reason, keeps_work=keeps_work)
     if step.declaration.cancel_on_termination and not store.list_waiters(
         run_id=one.run.run_id, states=[WaiterState.OPEN]
     ):
@@ -309,13 +344,18 @@ def _log_observations(step: Step, partitions: Sequence[str], metadata: dict[str,
 
 
 def _warn_of_pause(step: Step, run: Run) -> None:
-    if run.control_state is RunControlState.PAUSE:
-        step.context.log.warning(
-            "batch run %s is paused: %s; when that is mended: batchor resume --run-id %s",
-            run.run_id,
-            run.control_reason,
-            run.run_id,
-        )
+    """Warn of a pause of the batch run, and of the one that it takes the place of."""
+    store = step.runner.store
+    record = run.record
+    before = store.get_run(record.predecessor) if record.predecessor else None
+    for each in (record, before):
+        if each and each.control is RunControlState.PAUSE and not each.state.is_terminal:
+            step.context.log.warning(
+                "batch run %s is paused: %s; when that is mended: batchor resume --run-id %s",
+                each.run_id,
+                each.control_reason,
+                each.run_id,
+            )
 
 
 def _warn_of_stopped_sensors(step: Step) -> None:

@@ -91,8 +91,9 @@ def end_waiter(store: Store, waiter: Waiter, reason: str) -> bool:
     Returns:
         Whether the batch run is to be cancelled.
     """
-    store.end_waiter(waiter.waiter_id, WaiterState.CANCELLED, reason)
-    if not Request.of_waiter(waiter).cancel_on_termination:
+    keeps_work = not Request.of_waiter(waiter).cancel_on_termination
+    store.end_waiter(waiter.waiter_id, WaiterState.CANCELLED, reason, keeps_work=keeps_work)
+    if keeps_work:
         return False
     if store.list_waiters(run_id=waiter.run_id, states=[WaiterState.OPEN], limit=1):
         return False

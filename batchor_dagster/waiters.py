@@ -103,7 +103,9 @@ class Segment:
 
     def run_key(self, waiter: Waiter) -> str:
         """Return the run key of the current attempt. A key that was used is never used again."""
-        return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}"
+        shrunk = waiter.progress.get("shrunk", 0)  # by the store: its segments are others since
+        version = f":{shrunk}" if shrunk else ""
+        return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}{version}"
 
 
 def segments_of(waiter: Waiter) -> list[Segment]:

@@ -61,7 +61,8 @@ def _due_of_submission(
     state = submission.state
     if state is SubmissionState.ACTIVE:
         ends = control is RunControlState.CANCEL or is_unwanted
-        if ends and not _is_cancelling(submission.provider_status):
+        # A provisional one may be another's batch: it is not cancelled before its results tell.
+        if ends and not (submission.is_provisional or _is_cancelling(submission.provider_status)):
             yield Due(step="cancel", at=now)
         yield Due(step="poll", at=submission.next_poll_at or now)
     elif state is SubmissionState.ENDED:

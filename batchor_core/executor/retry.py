@@ -1,8 +1,9 @@
 """Packing the items to be retried into chunks of the next round."""
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.seal import ChunkSeries, Position
-from batchor_core.model.records import ChunkRecord, SubmissionRecord
+from batchor_core.model.records import ChunkRecord, NewChunk, SubmissionRecord
 from batchor_core.model.states import SubmissionState, Verdict
 from batchor_core.planning.chunking import ChunkMeter
 
@@ -50,33 +51,44 @@ def _pack(
     submissions: list[SubmissionRecord],
     round_: int,
 ) -> None:
-    first = Position(seq=1 + max(chunks), round=round_)
-    with ChunkSeries(cycle, first) as series:
-        target = _Target(series=series, meter=ChunkMeter(cycle.plan.limits))
-        unwanted = cycle.store.unwanted_rows(cycle.run.run_id)
-        # What nobody wants comes into chunks of its own, which are given up before they are sent.
-        for part in (_Rows(but=unwanted), *(_Rows(only=stretch) for stretch in unwanted)):
+    unwanted = _Stretches(cycle.store.unwanted_rows(cycle.run.run_id))
+    position = Position(seq=1 + max(chunks), round=round_)
+    packed: dict[bool, list[NewChunk]] = {}
+    # What nobody wants comes into chunks of its own, which are given up before they are sent.
+    for are_wanted in (True, False) if unwanted else (True,):
+        with ChunkSeries(cycle, position) as series:
+            target = _Target(series=series, meter=ChunkMeter(cycle.plan.limits))
             for submission in submissions:
-                _copy(cycle, chunks[submission.chunk_seq], submission, part, target)
+                chunk = chunks[submission.chunk_seq]
+                attempts = {
+                    row: count
+                    for row, count in _attempts(cycle, submission).items()
+                    if (row in unwanted) is not are_wanted
+                }
+                _copy(cycle, chunk, attempts, target)
+                cycle.keeper.keep()
             series.seal()
-            target.meter.reset()
-        cycle.probe("retry.sealed")
-        ids = [submission.submission_id for submission in submissions]
-        cycle.store.pack_retries(cycle.lease, ids, series.sealed)
+        packed[are_wanted] = series.sealed
+        position = replace(position, seq=position.seq + len(series.sealed))
+    cycle.probe("retry.sealed")
+    ids = [submission.submission_id for submission in submissions]
+    cycle.store.pack_retries(cycle.lease, ids, packed[True], unwanted=packed.get(False, ()))
     cycle.probe("retry.committed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rows:
-    """Some rows of a run: those of one stretch (first, last), or all but those of some."""
+class _Stretches:
+    """Rows of a run, as stretches (first, last) in order."""
 
-    only: tuple[int, int] | None = None
-    but: Sequence[tuple[int, int]] = ()
+    def __init__(self, stretches: Sequence[tuple[int, int]]) -> None:
+        self._stretches = stretches
+        self._firsts = [first for first, _ in stretches]
+
+    def __len__(self) -> int:
+        return len(self._stretches)
 
     def __contains__(self, row: int) -> bool:
-        if self.only is not None:
-            return self.only[0] <= row <= self.only[1]
-        return not any(first <= row <= last for first, last in self.but)
+        place = bisect_right(self._firsts, row) - 1
+        return place >= 0 and row <= self._stretches[place][1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +106,8 @@ class _Target:
         self.meter.add(size_bytes, tokens)
 
 
-def _copy(
-    cycle: Cycle,
-    chunk: ChunkRecord,
-    submission: SubmissionRecord,
-    part: _Rows,
-    target: _Target,
-) -> None:
-    """Copy the lines of one submission's items to be retried."""
-    attempts = {row: n for row, n in _attempts(cycle, submission).items() if row in part}
+def _copy(cycle: Cycle, chunk: ChunkRecord, attempts: Mapping[int, int], target: _Target) -> None:
+    """Copy the lines of items of a chunk, given with their attempts by row."""
     if not attempts:
         return
     with (

@@ -5,7 +5,7 @@ items is replaced by two: the answered part, which is done, and the rest, which 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from batchor_core.artifacts.tables import ITEMS_SCHEMA, OUTPUT
-from batchor_core.errors import ArtifactError, ArtifactUnavailableError, RunNotFoundError
+from batchor_core.errors import RunNotFoundError
 from batchor_core.executor.answers import stored_answers, validated
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.earlier_answers import ANSWER_COLUMNS, EarlierAnswers
 from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
 from batchor_core.executor.seal import Position, open_chunk
 from batchor_core.ids import SubmissionKey, new_submission_id
 from batchor_core.model.faults import ItemErrorCode
-from batchor_core.model.policies import Match
 from batchor_core.model.records import (
     ChunkRecord,
     Collected,
@@ -31,7 +31,7 @@ from batchor_core.model.records import (
     NewSubmission,
     Usage,
 )
-from batchor_core.model.states import ChunkState, SubmissionState, Verdict
+from batchor_core.model.states import ChunkState, SubmissionState
 from batchor_core.planning.schema_compiler import InvalidAnswer
 from batchor_core.providers.protocol import Answer
 
@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 _ROWS_AT_ONCE = 4096
 _SCOPES = 20
 """So many models may share a namespace before fewer runs than allowed are looked through."""
-_KEY_COLUMNS = ("request_key", "item_id", "member")
-_ANSWER_COLUMNS = ("text", "finish_reason", "model", "request_id")
 
 
 def reuse(cycle: Cycle) -> bool:
@@ -57,10 +55,10 @@ def reuse(cycle: Cycle) -> bool:
     earlier, within_run = _earlier_runs(cycle), cycle.plan.job.reuse.within_run
     if not (earlier or within_run):
         return False
-    did = False
+    did, answers = False, EarlierAnswers(cycle, earlier, cycle.plan.job.reuse.match)
     for chunk in _ready(cycle):
         if chunk.round == 0 and chunk.parent_seq is None:
-            did |= _reuse_in(cycle, chunk, earlier, cycle.plan.job.reuse.match)
+            did |= _reuse_in(cycle, chunk, answers)
             cycle.keeper.keep()
     if within_run:
         did |= _hold_duplicates(cycle)
@@ -82,8 +80,9 @@ def settle_duplicates(cycle: Cycle) -> bool:
     held = [chunk for chunk in ready if chunk.awaits_own]
     if not held or len(held) < len(ready) or _is_anything_open(cycle):
         return False
+    answers = EarlierAnswers(cycle, [cycle.run.run_id], "request")
     for chunk in held:
-        _reuse_in(cycle, chunk, [cycle.run.run_id], "request")
+        _reuse_in(cycle, chunk, answers)
         cycle.keeper.keep()
     left = [chunk.seq for chunk in _ready(cycle)]
     if left:
@@ -162,11 +161,10 @@ def _predecessors(cycle: Cycle) -> list[str]:
     return found
 
 
-def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: Sequence[str], match: Match) -> bool:
+def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: EarlierAnswers) -> bool:
     with cycle.artifacts.local(chunk.items) as path:
         items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
-    keys = _keys(cycle, cycle.run.run_id, items, match)
-    answers = _answers_to(cycle, keys, earlier, match)
+    answers = earlier.to(keys := earlier.keys_of(cycle.run.run_id, items))
     if answers is None:
         return False
     places = pc.index_in(keys, value_set=answers["key"])
@@ -216,85 +214,6 @@ class _Found:
     answers: pa.Table
 
 
-def _keys(cycle: Cycle, run_id: str, items: pa.Table, match: Match) -> pa.Array:
-    """Return what makes items of a run the same as those of another one."""
-    if match == "request":
-        return items["request_key"].combine_chunks().cast(pa.binary())
-    members = cycle.store.list_members(run_id)
-    names = pa.array([m.identity.partition for m in members] or [""], pa.string())
-    partitions = names.take(items["member"].combine_chunks())
-    ids = items["item_id"].combine_chunks()
-    return pc.binary_join_element_wise(partitions, ids, "\0").cast(pa.binary())
-
-
-def _answers_to(
-    cycle: Cycle, keys: pa.Array, earlier: Sequence[str], match: Match
-) -> pa.Table | None:
-    """Return earlier answers by key, the newest first; None if there are none."""
-    found: list[pa.Table] = []
-    for run_id in earlier:
-        if not len(keys):
-            break
-        try:
-            tables = list(_answers_of(cycle, keys, run_id, match))
-        except RunNotFoundError:
-            logger.warning("run %s: no run %r to reuse answers of", cycle.run.run_id, run_id)
-            continue
-        for table in tables:  # what is answered is not looked for in older runs
-            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=table["key"])))
-        found += tables
-    if not found:
-        return None
-    table = pa.concat_tables(found)
-    return table.set_column(0, "key", table["key"].combine_chunks())
-
-
-def _answers_of(cycle: Cycle, keys: pa.Array, run_id: str, match: Match) -> Iterator[pa.Table]:
-    """Yield the answers of one run to items with these keys."""
-    if {"items", "results"} & cycle.store.get_run(run_id).pruned.keys():
-        return
-    chunks = {chunk.seq: chunk for chunk in cycle.store.list_chunks(run_id)}
-    collected = cycle.store.list_submissions(run_id, states=[SubmissionState.COLLECTED])
-    for submission in reversed(collected):
-        if not submission.ok_count or submission.outcomes is None:
-            continue
-        chunk = chunks[submission.chunk_seq]
-        try:
-            with cycle.artifacts.local(chunk.items) as path:
-                items = pq.read_table(path, columns=["row", *_KEY_COLUMNS])
-            items = items.add_column(0, "key", _keys(cycle, run_id, items, match))
-            items = items.filter(pc.is_in(items["key"], value_set=keys))
-            if items.num_rows:
-                with cycle.artifacts.local(submission.outcomes) as path:
-                    yield _valid_answers(cycle, path, items)
-        except ArtifactError as exc:
-            # An outage is no loss, and files of the run itself are needed for more than this.
-            if isinstance(exc, ArtifactUnavailableError) or run_id == cycle.run.run_id:
-                raise
-            logger.warning("run %s: answers of %r are gone: %s", cycle.run.run_id, run_id, exc)
-        cycle.keeper.keep()
-
-
-def _valid_answers(cycle: Cycle, path: object, items: pa.Table) -> pa.Table:
-    """Return the valid answers in an outcome file to some items, with their keys."""
-    file = pq.ParquetFile(path)
-    columns = ["row", "verdict", *_ANSWER_COLUMNS]
-    if cycle.plan.dimensions is not None:
-        columns.append(OUTPUT)
-    table = file.read(columns=columns, use_threads=False)
-    file.close()
-    rows = items["row"].combine_chunks()
-    wanted = pc.and_(
-        pc.equal(table["verdict"], Verdict.OK.value), pc.is_in(table["row"], value_set=rows)
-    )
-    table = table.filter(wanted)
-    places = pc.index_in(table["row"].combine_chunks(), value_set=rows)
-    table = table.drop_columns(["row", "verdict"])
-    for name in ("request_key", "key"):
-        table = table.add_column(0, name, items[name].take(places))
-    return table
-
-
 def _write_outcomes(
     cycle: Cycle, chunk: ChunkRecord, items: pa.Table, found: _Found, submission_id: str
 ) -> tuple[list[int], OutcomeTotals | None]:
@@ -320,7 +239,7 @@ def _checked(
     plan = cycle.plan
     rows = [
         OkRow(item, Answer(custom_id="", **values))
-        for item, values in zip(numbers, answers.select(_ANSWER_COLUMNS).to_pylist(), strict=True)
+        for item, values in zip(numbers, answers.select(ANSWER_COLUMNS).to_pylist(), strict=True)
     ]
     if plan.dimensions is not None:
         output = answers[OUTPUT].combine_chunks()

@@ -649,9 +649,17 @@ class Store(Protocol):
         ...
 
     def pack_retries(
-        self, lease: Lease, submission_ids: Sequence[str], chunks: Sequence[NewChunk]
+        self,
+        lease: Lease,
+        submission_ids: Sequence[str],
+        chunks: Sequence[NewChunk],
+        *,
+        unwanted: Sequence[NewChunk] = (),
     ) -> list[ChunkRecord]:
-        """Add chunks with all items to be retried of these submissions, marking them packed."""
+        """Add chunks with all items to be retried of these submissions, marking them packed.
+
+        ``unwanted`` chunks come last; they hold nothing but items that nobody wants any more.
+        """
         ...
 
     def get_submission(self, submission_id: str) -> SubmissionRecord:
@@ -727,8 +735,10 @@ class Store(Protocol):
         ...
 
     def latest_runs(self, identities: Sequence[Identity], *, but: str) -> list[str]:
-        """Return the newest run that stood for each identity, open or not, each run once.
+        """Return the newest runs that stood for each identity, open or not, newest first.
 
+        Of each identity back to the third that came to its own end: one that was cancelled, or that
+        asked some of the rows only, has not all the answers that were paid for. Each run once;
         ``but`` is a run that does not count.
         """
         ...
@@ -807,8 +817,17 @@ class Store(Protocol):
         """
         ...
 
-    def end_waiter(self, waiter_id: str, state: WaiterState, reason: str | None) -> bool:
+    def end_waiter(
+        self,
+        waiter_id: str,
+        state: WaiterState,
+        reason: str | None,
+        *,
+        keeps_work: bool = False,
+    ) -> bool:
         """End an open waiter. False if it was not open any more.
+
+        Members that only a cancelled waiter wanted are unwanted from now on, unless ``keeps_work``.
 
         When it was the run's last open one and the run is terminal, the run's members are closed
         in the same transaction.

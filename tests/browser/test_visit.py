@@ -137,6 +137,13 @@ def test_backfill_ends_in_success_with_what_lies_downstream(story: Story) -> Non
     assert re.search(r"\nreport\n100% completed\n", text)
 
 
+def test_lineage_shows_what_was_done(story: Story) -> None:
+    """Who looks at the whole in the morning would not see that all went well."""
+    text = story.pages["lineage done"]
+    assert text.count("\n3 / 3 Passed\n") == 2
+    assert text.count("\n37% filled\n") == 4  # three of eight days
+
+
 def test_report_carries_its_picture(story: Story) -> None:
     """The plot in the metadata would be a broken picture."""
     assert story.plot_width > 300

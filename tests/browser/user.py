@@ -8,13 +8,20 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Error, Locator, Page, expect
-
-from tests.browser.chromium import PATIENCE_MS
+from playwright.sync_api import Error, Locator, Page
 
 RELOAD_MS = 20_000
 """After so long without what is waited for, a user would reload the page."""
 
+_IS_AT_REST = """() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const isBusy = /^(Loading|Checking config)/.test(texts.currentNode.data);
+    if (isBusy && texts.currentNode.parentElement.checkVisibility({opacityProperty: true}))
+      return false;
+  }
+  return true;
+}"""
 _MATCHES = "pattern => new RegExp(pattern).test(document.body.innerText)"
 
 
@@ -56,8 +63,7 @@ class User:
     def take_picture(self, name: str) -> None:
         """Keep what is seen now, when nothing of it is still being loaded."""
         self.page.mouse.move(700, 890)  # away from what shows a tip
-        waiting = self.page.get_by_text(re.compile("^(Loading|Checking config)"))
-        expect(waiting).to_have_count(0, timeout=PATIENCE_MS)
+        self._wait_until_at_rest()
         self.page.screenshot(path=self.pictures / f"{name}.png", animations="disabled")
 
     def scroll_to(self, text: str, block: str = "start") -> None:
@@ -65,11 +71,12 @@ class User:
         shown = self.page.get_by_text(text, exact=True).first
         shown.evaluate("(element, block) => element.scrollIntoView({block})", block)
 
-    def open_lineage(self) -> str:
-        """Go to the graph of all assets from wherever one is."""
-        self.page.get_by_role("link", name="Lineage").click()
-        self.read(r"Materialize all")
-        return self.read(r"\d+% filled")
+    def open_lineage(self, pattern: str) -> str:
+        """Go to the graph of all assets from wherever one is; returns all text of the page."""
+        self.page.get_by_role("link", name="lineage Lineage", exact=True).click()
+        self.read(pattern)
+        self._wait_until_at_rest()
+        return self.page.inner_text("body")
 
     def choose_days(self, first: str, last: str, picture: str) -> None:
         """Open the dialog of *Materialize all* and choose days."""
@@ -104,15 +111,20 @@ class User:
         """Open the launchpad of the asset's page, choose a day and ask for a dry run."""
         self.page.get_by_role("button", name="Materialize…").click(modifiers=["Shift"])
         pad = self.page.get_by_role("dialog").filter(has_text="Launchpad")
-        pad.get_by_placeholder("Partition").fill(day)
+        self.read(r"No errors")  # until then, it draws itself anew
+        pad.get_by_placeholder("Partition").click()
         self.page.get_by_role("menuitem", name=day).click()
         line = pad.locator(".CodeMirror-line").filter(has_text="dry_run")
         line.get_by_text("false", exact=True).dblclick()
         self.page.keyboard.type("true")
         line.get_by_text("true", exact=True).wait_for()
+        pad.get_by_text(f"partition: {day}").wait_for()
         return self.read(r"No errors")
 
     def launch_run(self) -> None:
         """Launch what the launchpad says, and go to the run's page."""
         self.page.get_by_role("dialog").get_by_role("button", name="open_in_new").click()
         self.page.wait_for_url(re.compile("/runs/[0-9a-f-]{36}"))
+
+    def _wait_until_at_rest(self) -> None:
+        self.page.wait_for_function(_IS_AT_REST, polling=250)

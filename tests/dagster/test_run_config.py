@@ -91,9 +91,9 @@ def test_what_is_asked_again(world: World, refresh: str, asked_again: int) -> No
     prompts = [f"Judge row {n};" for n in range(ROWS)]
 
     def asset() -> dg.AssetsDefinition:
-        @batch_asset(model=MODEL, output=Verdict, partitions_def=DAYS)
+        @batch_asset(model=MODEL, output=Verdict, partitions_def=DAYS, id_column="id")
         def answers() -> pl.DataFrame:
-            return pl.DataFrame({"prompt": prompts})
+            return pl.DataFrame({"prompt": prompts, "id": [f"row {n}" for n in range(ROWS)]})
 
         return answers
 
@@ -113,9 +113,10 @@ def test_kept_answers_do_not_pass_for_answers_to_the_new_prompt(world: World) ->
     prompt = ["Judge {}"]
 
     def asset() -> dg.AssetsDefinition:
-        @batch_asset(model=MODEL, output=Verdict, partitions_def=DAYS)
+        @batch_asset(model=MODEL, output=Verdict, partitions_def=DAYS, id_column="id")
         def answers() -> pl.DataFrame:
-            return pl.DataFrame({"prompt": [prompt[0].format(n) for n in range(ROWS)]})
+            ids = [f"row {n}" for n in range(ROWS)]
+            return pl.DataFrame({"prompt": [prompt[0].format(i) for i in ids], "id": ids})
 
         return answers
 
@@ -125,6 +126,25 @@ def test_kept_answers_do_not_pass_for_answers_to_the_new_prompt(world: World) ->
     assert world.sim.ledger().executed() == ROWS
     materialise(world, asset())
     assert world.sim.ledger().executed() == 2 * ROWS
+
+
+def test_failed_rows_cannot_be_told_by_their_numbers(world: World) -> None:
+    """A row would be given another row's answer once the input has changed."""
+    result = world.request(answers_asset(), run_config=config(refresh="failed"))
+    assert "give the asset an id_column" in failure(result)
+    assert world.batches == []
+
+
+@pytest.mark.parametrize("first", [{"limit_rows": 1}, {"refresh": "all", "limit_rows": 1}])
+def test_trying_out_does_not_hide_older_answers(world: World, first: dict[str, Any]) -> None:
+    """After a look at one row, the whole partition would be paid for again."""
+    answers = answers_asset()
+    materialise(world, answers)
+    materialise(world, answers, **first)
+    before = world.sim.ledger().executed()
+    materialise(world, answers)
+    assert world.sim.ledger().executed() == before
+    assert world.table().height == ROWS
 
 
 def test_waiting_can_be_asked_for(world: World) -> None:

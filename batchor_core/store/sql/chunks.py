@@ -143,7 +143,9 @@ def load_chunk(tx: Transaction, run_id: str, seq: int) -> ChunkRecord:
     return ChunkRecord(**row)
 
 
-def add_chunks(tx: Transaction, run_id: str, new: Sequence[NewChunk]) -> list[ChunkRecord]:
+def add_chunks(
+    tx: Transaction, run_id: str, new: Sequence[NewChunk], *, are_unwanted: bool = False
+) -> list[ChunkRecord]:
     """Number and insert ready chunks. The lease's row lock keeps the numbers apart."""
     last = select(func.coalesce(func.max(chunks.c.seq), -1)).where(chunks.c.run_id == run_id)
     first_seq = tx.execute(last).scalar_one() + 1
@@ -156,7 +158,7 @@ def add_chunks(tx: Transaction, run_id: str, new: Sequence[NewChunk]) -> list[Ch
                 seq=seq,
                 state=ChunkState.READY,
                 refusals=0,
-                is_unwanted=False,
+                is_unwanted=are_unwanted,
             )
         )
         append_event(

@@ -1,18 +1,20 @@
 """Members: which identities a run stands for, and whether they are taken."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from sqlalchemy import RowMapping, exists, func, select, update
+from sqlalchemy import RowMapping, bindparam, exists, func, select, update
 
 from batchor_core.model.records import Identity, Member
-from batchor_core.model.states import ChunkState
+from batchor_core.model.states import ChunkState, RunState
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.tables import chunks, members, runs
 from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, touch_run
 
 _IDENTITIES_PER_QUERY = 500
+_COMPLETE = (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
+_COMPLETE_RUNS = 3
 _OPEN_CHUNKS = (ChunkState.READY, ChunkState.SUBMITTED)
 
 
@@ -32,11 +34,12 @@ class Members(Aggregate):
 
     def latest_runs(self, identities: Sequence[Identity], *, but: str) -> list[str]:
         """See ``Store.latest_runs``."""
-        found: dict[Identity, str] = {}
+        found: dict[Identity, list[str]] = defaultdict(list)
+        complete: Counter[Identity] = Counter()
         with self._read() as tx:
             for namespace, asset, partitions in _batches(identities):
                 statement = (
-                    select(members.c.partition, members.c.run_id)
+                    select(members.c.partition, members.c.run_id, runs.c.state)
                     .join(runs, runs.c.run_id == members.c.run_id)
                     .where(
                         members.c.namespace == namespace,
@@ -44,12 +47,14 @@ class Members(Aggregate):
                         members.c.partition.in_(partitions),
                         members.c.run_id != but,
                     )
-                    .order_by(runs.c.created_at, runs.c.run_id)
+                    .order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
                 )
                 for row in tx.execute(statement):
                     identity = Identity(namespace=namespace, asset=asset, partition=row.partition)
-                    found[identity] = row.run_id
-        return list(dict.fromkeys(found[i] for i in identities if i in found))
+                    if complete[identity] < _COMPLETE_RUNS:
+                        found[identity].append(row.run_id)
+                        complete[identity] += row.state in _COMPLETE
+        return list(dict.fromkeys(run_id for i in identities for run_id in found.get(i, ())))
 
     def unwanted_rows(self, run_id: str) -> list[tuple[int, int]]:
         """See ``Store.unwanted_rows``."""
@@ -135,9 +140,10 @@ def flag_unwanted_chunks(tx: Transaction, run_id: str) -> None:
 
 def note_answers(tx: Transaction, run_id: str, ok_by_member: Mapping[int, int]) -> None:
     """Record how many rows of each member were answered."""
-    for seq, count in ok_by_member.items():
-        named = (members.c.run_id == run_id, members.c.seq == seq)
-        tx.execute(update(members).where(*named).values(ok_count=count))
+    named = (members.c.run_id == run_id, members.c.seq == bindparam("of_seq"))
+    rows = [{"of_seq": seq, "ok_count": count} for seq, count in ok_by_member.items()]
+    if rows:
+        tx.connection.execute(update(members).where(*named), rows)
 
 
 def find_open_members(tx: Transaction, identities: Sequence[Identity]) -> list[Member]:

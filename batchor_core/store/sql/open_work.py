@@ -205,7 +205,8 @@ def _by(instant: ColumnElement[datetime | None], now: datetime) -> ColumnElement
 
 
 def _is_not_cancelling() -> ColumnElement[bool]:
-    return ~func.coalesce(submissions.c.provider_status, "").startswith("cancel")
+    status = func.coalesce(submissions.c.provider_status, "")
+    return and_(~status.startswith("cancel"), submissions.c.is_provisional.is_(False))
 
 
 def _is_unwanted() -> ColumnElement[bool]:

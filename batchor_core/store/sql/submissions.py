@@ -378,13 +378,19 @@ class Submissions(Aggregate):
             )
 
     def pack_retries(
-        self, lease: Lease, submission_ids: Sequence[str], chunks: Sequence[NewChunk]
+        self,
+        lease: Lease,
+        submission_ids: Sequence[str],
+        chunks: Sequence[NewChunk],
+        *,
+        unwanted: Sequence[NewChunk] = (),
     ) -> list[ChunkRecord]:
         """See ``Store.pack_retries``; all of them or none."""
         packed = sorted(set(submission_ids))
         with self._fenced(lease) as tx:
             item_count = _mark_packed(tx, lease, packed)
-            check_same_items(f"run {lease.run_id!r}, retries of {packed}", item_count, chunks)
+            what = f"run {lease.run_id!r}, retries of {packed}"
+            check_same_items(what, item_count, [*chunks, *unwanted])
             append_event(
                 tx,
                 lease.run_id,
@@ -392,7 +398,10 @@ class Submissions(Aggregate):
                 submission_ids=packed,
                 item_count=item_count,
             )
-            return add_chunks(tx, lease.run_id, chunks)
+            return [
+                *add_chunks(tx, lease.run_id, chunks),
+                *add_chunks(tx, lease.run_id, unwanted, are_unwanted=True),
+            ]
 
     def get_submission(self, submission_id: str) -> SubmissionRecord:
         """See ``Store.get_submission``."""

@@ -27,6 +27,11 @@ from batchor_core.store.sql.transaction import (
 _COLUMNS = record_columns(waiters, Waiter)
 
 
+SHRUNK = "shrunk"
+"""In a waiter's progress, which is opaque otherwise: how often partitions were taken from it. What
+was noted before is void, since it was noted of other partitions. Stored."""
+
+
 class Waiters(Aggregate):
     """The waiters' part of the store; recording one is in ``claims``."""
 
@@ -140,7 +145,14 @@ class Waiters(Aggregate):
             )
             return now
 
-    def end_waiter(self, waiter_id: str, state: WaiterState, reason: str | None) -> bool:
+    def end_waiter(
+        self,
+        waiter_id: str,
+        state: WaiterState,
+        reason: str | None,
+        *,
+        keeps_work: bool = False,
+    ) -> bool:
         """See ``Store.end_waiter``."""
         sources = sources_of(WAITER_TRANSITIONS, state)
         if not sources:
@@ -161,7 +173,8 @@ class Waiters(Aggregate):
             )
             run = load_run(tx, run_id)
             close_members_if_unwanted(tx, run)
-            if state is WaiterState.CANCELLED and not run.state.is_terminal:
+            is_given_up = state is WaiterState.CANCELLED and not keeps_work
+            if is_given_up and not run.state.is_terminal:
                 _note_what_nobody_wants(tx, run_id, waiter.partitions)
             return True
 
@@ -218,11 +231,14 @@ def move_waiters(
         rest = [p for p in waiter.partitions if p not in partitions]
         if not moved:
             continue
-        changes: dict[str, Any] = {"partitions": rest} if rest else {"run_id": successor_id}
+        changes: dict[str, Any] = {"run_id": successor_id, "progress": {}}
+        if rest:
+            cuts = 1 + waiter.progress.get(SHRUNK, 0)
+            changes = {"partitions": rest, "progress": {SHRUNK: cuts}}
         tx.execute(
             update(waiters)
             .where(waiters.c.waiter_id == waiter.waiter_id)
-            .values(progress={}, version=waiter.version + 1, **changes)
+            .values(version=waiter.version + 1, **changes)
         )
         if rest:
             request = WaiterRequest(
