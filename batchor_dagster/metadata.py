@@ -19,7 +19,7 @@ from batchor_dagster.console import console_metadata
 _SHOWN_ERROR_CODES = 5
 _OBSERVED_PARTITIONS = 100
 _PREVIEW_ROWS = 5
-_PREVIEW_CHARS = 60
+_PREVIEW_CHARS = 40
 _INVALID_OUTPUT = "invalid_output"
 
 
@@ -314,4 +314,5 @@ def _cell(value: object) -> str | int | float | bool | None:
         return value
     is_nested = isinstance(value, dict | list)
     text = json.dumps(value, default=str, ensure_ascii=False) if is_nested else str(value)
+    text = " ".join(text.replace("\\n", " ").split())  # line breaks make rows of a hand's breadth
     return text if len(text) <= _PREVIEW_CHARS else text[: _PREVIEW_CHARS - 1] + "…"

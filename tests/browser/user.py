@@ -119,6 +119,7 @@ class User:
         self.page.keyboard.type("true")
         line.get_by_text("true", exact=True).wait_for()
         pad.get_by_text(f"partition: {day}").wait_for()
+        pad.get_by_role("button", name="open_in_new").click(trial=True)  # once it may be
         return self.read(r"No errors")
 
     def launch_run(self) -> None:

@@ -129,7 +129,7 @@ def test_preview_is_a_table_that_stays_small() -> None:
     assert len(table.records) == 5
     assert table.records[1].data == {
         "item_id": "1",
-        "long": "ä" * 59 + "…",
+        "long": "ä" * 39 + "…",
         "parts": '[{"name": "lid", "at": null}]',
         "nothing": None,
         "score": 1,
