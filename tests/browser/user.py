@@ -94,7 +94,7 @@ class User:
         self.page.wait_for_url("**/runs/b/*")
 
     def open_asset(self, asset: str) -> None:
-        """Go to an asset's page, from a page or from the catalog's list."""
+        """Go to an asset's page, by its address."""
         self.page.goto(f"{self.url}/assets/{asset}")
         self.tab("Overview").wait_for()
 
