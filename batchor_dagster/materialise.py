@@ -56,8 +56,8 @@ def materialise(step: Step, run_id: str) -> Iterator[Any]:
     if blocked is not None:
         _store_verdict(step, blocked)
         return
-    # What fails downstream in this Dagster run is no reason to materialise the asset again.
-    _store_end(step, SegmentState.MATERIALISED, None)
+    # What fails downstream in this Dagster run is tried again without the asset.
+    _store_progress(step, is_stored=True)
 
 
 def _refuse_if_stale(step: Step, run_id: str) -> None:
@@ -219,21 +219,21 @@ def _store_verdict(step: Step, reason: str) -> None:
 
     Its partitions are free from now on: who asks for them again wants another answer.
     """
-    _store_end(step, SegmentState.FAILED, reason)
+    _store_progress(step, state=SegmentState.FAILED, reason=reason)
     run_id = step.context.run.tags[TAG_BATCH_RUN]
     step.runner.store.release_members(run_id, step.identities(step.partitions))
 
 
-def _store_end(step: Step, state: SegmentState, reason: str | None) -> None:
+def _store_progress(step: Step, **changes: Any) -> None:
     store = step.runner.store
     waiter_id = step.context.run.tags[TAG_WAITER]
     while (waiter := store.get_waiter(waiter_id)).state is WaiterState.OPEN:
         segment = _tagged_segment(step)
         if segment is None or segment.partitions != step.partitions:
             break
-        ended = dataclasses.replace(segment, state=state, reason=reason)
+        changed = dataclasses.replace(segment, **changes)
         try:
-            store.update_waiter(waiter, progress=with_segment(waiter.progress, ended))
+            store.update_waiter(waiter, progress=with_segment(waiter.progress, changed))
         except StaleTransitionError:  # another segment's run, or the sensor, was faster
             continue
         return

@@ -136,15 +136,14 @@ def serve(
     settled = []
     runs.look_up(run_keys(wish))
     for segment in segments_of(waiter):
-        current = _settled(runs, waiter, segment)
+        selection = _selection(wish, segment, along)
+        current = _settled(runs, waiter, segment, is_all=not selection)
         if current != segment:
             waiter = _store(store, waiter, current)
             current = segments_of(waiter)[segment.index]  # a verdict may have come in between
         if current.state is SegmentState.OPEN:
             is_asked = runs.find(current.run_key(waiter)) is not None
-            yield (
-                None if is_asked else _run_request(wish, current, _selection(wish, current, along))
-            )
+            yield None if is_asked else _run_request(wish, current, selection)
         settled.append(current)
     _end_if_settled(store, waiter, settled)
 
@@ -160,16 +159,25 @@ def run_keys(wish: Wish) -> list[str]:
     ]
 
 
-def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment) -> Segment:
-    """Return the segment as its Dagster run says that it is now."""
+def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment, *, is_all: bool) -> Segment:
+    """Return the segment as its Dagster run says that it is now.
+
+    Args:
+        runs: Where Dagster runs are looked up.
+        waiter: The segment's.
+        segment: As stored.
+        is_all: Whether a further attempt would have nothing to do: all is stored.
+    """
     if segment.state is not SegmentState.OPEN:
         return segment
     run = runs.find(segment.run_key(waiter))
     if run is None or not run.is_finished:
         return segment
-    if run.status is dg.DagsterRunStatus.SUCCESS:
+    is_cancelled = run.status is dg.DagsterRunStatus.CANCELED
+    is_last = is_all or is_cancelled or segment.attempt + 1 >= MAX_ATTEMPTS
+    if run.status is dg.DagsterRunStatus.SUCCESS or (segment.is_stored and is_last):
         return dataclasses.replace(segment, state=SegmentState.MATERIALISED)
-    if run.status is dg.DagsterRunStatus.CANCELED:
+    if is_cancelled:
         return dataclasses.replace(segment, state=SegmentState.CANCELLED, reason="terminated")
     if segment.attempt + 1 >= MAX_ATTEMPTS:
         reason = f"its Dagster run failed {MAX_ATTEMPTS} times"
@@ -212,7 +220,8 @@ def _selection(
 ) -> list[dg.AssetKey]:
     """Return what the run of a segment materialises."""
     found = [along(partition) for partition in segment.partitions or ("",)]
-    taken = {wish.waiter.asset, *found[0].intersection(*found)}
+    own = () if segment.is_stored else (wish.waiter.asset,)
+    taken = {*own, *found[0].intersection(*found)}
     names = [name for name in wish.request.selection if name in taken]
     return [dg.AssetKey.from_user_string(name) for name in names]
 

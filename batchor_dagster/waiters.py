@@ -93,6 +93,8 @@ class Segment:
         attempt: The number of the current materialise run, from 0.
         state: How it ended; ``open`` while it has not.
         reason: The verdict, where it failed.
+        is_stored: Whether the asset is materialised, so that a further attempt is for what is
+            downstream of it alone.
     """
 
     index: int
@@ -100,6 +102,7 @@ class Segment:
     attempt: int = 0
     state: SegmentState = SegmentState.OPEN
     reason: str | None = None
+    is_stored: bool = False
 
     def run_key(self, waiter: Waiter) -> str:
         """Return the run key of the current attempt. A key that was used is never used again."""
@@ -136,6 +139,7 @@ def with_segment(progress: Mapping[str, Any], segment: Segment) -> dict[str, Any
         "attempt": segment.attempt,
         "state": segment.state.value,
         "reason": segment.reason,
+        "is_stored": segment.is_stored,
     }
     return {**progress, "segments": segments}
 
@@ -147,4 +151,5 @@ def _segment(index: int, partitions: tuple[str, ...], stored: Mapping[str, Any])
         attempt=stored.get("attempt", 0),
         state=SegmentState(stored.get("state", SegmentState.OPEN)),
         reason=stored.get("reason"),
+        is_stored=stored.get("is_stored", False),
     )

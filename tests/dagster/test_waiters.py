@@ -306,19 +306,28 @@ def test_shared_descendant_of_ranges_that_were_split(world: World) -> None:
     assert world.table("both", "d2").height == 2 * ROWS
 
 
-def test_what_fails_downstream_does_not_materialise_the_asset_again(world: World) -> None:
-    """A user's slip downstream would store the same answers three times."""
-    answers = answers_asset()
+@pytest.mark.parametrize("failures", [1, 9])
+def test_what_fails_downstream_is_tried_again_without_the_asset(
+    world: World, failures: int
+) -> None:
+    """A slip downstream would store the same answers three times, or never be made good."""
+    answers, left = answers_asset(), [failures]
 
     @dg.asset(partitions_def=DAYS)
-    def broken(answers: pl.DataFrame) -> None:
-        raise RuntimeError("a slip")
+    def flaky(answers: pl.DataFrame) -> pl.DataFrame:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise RuntimeError("a slip")
+        return answers
 
-    world.request(answers, broken)
-    results = world.finish(answers, broken)
+    world.request(answers, flaky)
+    results = world.finish(answers, flaky)
 
-    assert [result.success for result in results] == [False]
+    assert [result.success for result in results] == [False] * min(failures, 3) + [True] * (
+        failures < 3
+    )
     assert world.materialised() == ["d0"]
+    assert world.materialised("flaky") == ["d0"] * (failures < 3)
     assert [w.state for w in world.waiters] == [WaiterState.SERVED]
 
 

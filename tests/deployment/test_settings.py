@@ -6,7 +6,7 @@ from tests.deployment.projects.parts import ROWS
 from tests.deployment.settings_story import SettingsStory
 from tests.e2e.answers_story import hold_of, is_hold
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_hold_is_suspended_where_the_queue_would_start_it(settings: SettingsStory) -> None:

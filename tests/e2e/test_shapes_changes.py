@@ -22,7 +22,7 @@ from tests.e2e.shapes_story_changes import (
     tell,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 ROWS = 3
 COMPLETE = "COMPLETED_SUCCESS"

@@ -11,7 +11,7 @@ import pytest
 from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
 from tests.e2e.dagster_dev import AssetEvent, DagsterDev, RunInfo
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 
 PROJECT = Path(__file__).parent / "projects" / "ui_project.py"
 KEY = "sk-e2e-2a6c0e4b8d"
