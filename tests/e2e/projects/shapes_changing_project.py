@@ -72,10 +72,12 @@ def files(context: dg.AssetExecutionContext) -> pl.DataFrame:
     retries=RETRIES,
     backfill_policy=dg.BackfillPolicy.single_run(),
     keep={"prompt": pl.String},
+    id_column="id",
 )
 def configured(context: dg.AssetExecutionContext) -> pl.DataFrame:
     """Be launched with a configuration."""
-    return rows_of("configured", context.partition_key)
+    rows = rows_of("configured", context.partition_key)
+    return rows.with_columns(id=pl.int_range(pl.len()).cast(pl.String))
 
 
 @dg.asset(partitions_def=DAYS)
