@@ -71,7 +71,7 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
     if waiter.run_id != run_id or segment is None or segment.partitions != step.partitions:
         raise dg.Failure(
             description="partitions that this Dagster run was to materialise have been asked for "
-            "again meanwhile: others materialise them",
+            "again meanwhile, or were defined anew: another one materialises what is asked for",
             allow_retries=False,
         )
 
@@ -89,7 +89,6 @@ def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
         found = {}
         for each in answers:
             results = stack.enter_context(each.run.results_by_member())
-            _refuse_strangers(each, results)
             for partition in each.partitions or ("",):
                 found[partition] = _Partition.of(step, each.run, results, partition)
         _refuse_bad(step, found)
@@ -183,18 +182,6 @@ def _refuse_without_results(run: Run) -> None:
         why = run.control_reason or run.record.error_message or "no reason given"
         text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
         raise dg.Failure(description=text, allow_retries=False)
-
-
-def _refuse_strangers(answers: Answers, results: MemberResults) -> None:
-    """Refuse a range that has grown since it was asked for."""
-    strangers = [key for key in answers.partitions if key not in results]
-    if strangers:
-        raise dg.Failure(
-            description=f"partition {strangers[0]!r} was not asked for in batch run "
-            f"{answers.run.run_id!r}: the partitions were defined anew meanwhile; ask for them "
-            "again",
-            allow_retries=False,
-        )
 
 
 def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:

@@ -54,10 +54,6 @@ class MemberResults:
     ) -> None:
         self._stack.close()
 
-    def __contains__(self, partition: str) -> bool:
-        """Return whether the run has such a member."""
-        return partition in self._rows
-
     def row_count(self, partition: str) -> int:
         """Return how many rows a member has.
 

@@ -313,7 +313,7 @@ class TestBudgets:
         paused = [
             told for told in world.observations() if "pause" in told["batchor/progress_status"]
         ]
-        assert "budget: the run's budget of $" in paused[-1]["batchor/status"]
+        assert "budget: the run's budget of $" in paused[-1]["batchor/progress_status"]
         assert world.materialised() == []
         more = answers_asset(**options, budget_usd=estimate * 10)
         assert world.request(more).success

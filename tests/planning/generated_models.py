@@ -252,7 +252,8 @@ def is_rewritten(annotation: Any, dialect: Dialect) -> bool:
 def _is_tuple_rewritten(arguments: tuple[Any, ...], dialect: Dialect) -> bool:
     if dialect in (Dialect.ANTHROPIC, Dialect.GEMINI_JSON_SCHEMA):
         return dialect is Dialect.ANTHROPIC
-    return arguments[0] != arguments[1] or is_rewritten(arguments[0], dialect)
+    schemas = [TypeAdapter(kind).json_schema() for kind in arguments]  # two kinds may look alike
+    return schemas[0] != schemas[1] or is_rewritten(arguments[0], dialect)
 
 
 def _choices(annotation: Any) -> list[Any]:
