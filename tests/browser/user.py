@@ -25,7 +25,7 @@ _IS_AT_REST = """() => {
 _MATCHES = "pattern => new RegExp(pattern).test(document.body.innerText)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class User:
     """Somebody in front of the UI.
 
@@ -33,11 +33,13 @@ class User:
         page: The browser's page.
         url: Of the webserver.
         pictures: The folder that pictures of the page go to.
+        backfill_url: The page of the backfill that was launched last.
     """
 
     page: Page
     url: str
     pictures: Path
+    backfill_url: str = ""
 
     def read(self, pattern: str, timeout_s: float = 120.0) -> str:
         """Wait until the page has a text, reloading it now and then; returns all its text.
@@ -92,6 +94,7 @@ class User:
         self.page.get_by_role("dialog").get_by_role("button", name="Launch backfill").click()
         self.page.get_by_role("link", name="View", exact=True).click()
         self.page.wait_for_url("**/runs/b/*")
+        self.backfill_url = self.page.url
 
     def open_asset(self, asset: str) -> None:
         """Go to an asset's page, by its address."""
