@@ -1,5 +1,8 @@
 """The schema's history."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -107,3 +110,15 @@ def test_two_live_submissions_are_refused(tmp_path):
             named = {"name": "uq_batchor_submissions_live_chunk"}
             index = connection.execute(sql, named).scalar_one()
     assert "state IN ('intended', 'active', 'ended')" in index
+
+
+def test_threads_open_new_stores_side_by_side(tmp_path: Path) -> None:
+    """Two threads would make each other's tables, and one store would lack some."""
+
+    def open_new(number: int) -> int:
+        with SQLiteStorage(tmp_path / f"{number}.sqlite3") as store:
+            store.create_run(new_run())
+            return len(store.list_submissions("run_a")) + len(store.list_waiters())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(open_new, range(24))) == [0] * 24

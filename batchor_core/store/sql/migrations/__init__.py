@@ -1,5 +1,6 @@
 """The schema's history. Released migrations are never edited; each change adds one."""
 
+import threading
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
@@ -12,6 +13,11 @@ HEAD = "0001"
 
 VERSION_TABLE = "batchor_schema_version"
 """Ours alone, since the database may hold another program's ``alembic_version``."""
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Alembic's ``op`` and ``context`` belong to the process: two threads that open new stores at once
+would make each other's tables."""
 
 
 def upgrade(database: Database) -> None:
@@ -28,7 +34,8 @@ def upgrade(database: Database) -> None:
     with database.migration() as connection:
         version = schema_version(connection)
         if version != HEAD:
-            _migrate(connection, version, database.location)
+            with _ONE_AT_A_TIME:
+                _migrate(connection, version, database.location)
 
 
 def schema_version(connection: Connection) -> str | None:
