@@ -15,7 +15,7 @@ find_python() {
 }
 
 # make_environment FOLDER REQUIREMENT...
-# Local ones, which begin with a dot, are installed editable. Does nothing if FOLDER is up to date.
+# Local ones, which are paths, are installed editable. Does nothing if FOLDER is up to date.
 make_environment() {
     local folder="$1" stamp="$1/.installed" wanted python
     shift
@@ -31,7 +31,7 @@ make_environment() {
     local arguments=() requirement
     for requirement in "$@"; do
         case "$requirement" in
-            .*) arguments+=(--editable "$requirement") ;;
+            .* | /*) arguments+=(--editable "$requirement") ;;
             *) arguments+=("$requirement") ;;
         esac
     done
