@@ -10,8 +10,7 @@ import dagster as dg
 import polars as pl
 
 from batchor_core import Run, RunState
-from batchor_core.errors import StaleTransitionError
-from batchor_core.integration import MemberResults, WaiterState
+from batchor_core.integration import MemberResults, Waiter
 from batchor_dagster.checks import blocking_failures, check_results, evaluations
 from batchor_dagster.constants import TAG_BATCH_RUN, TAG_SEGMENT, TAG_WAITER
 from batchor_dagster.metadata import (
@@ -22,14 +21,14 @@ from batchor_dagster.metadata import (
 )
 from batchor_dagster.segments import is_good
 from batchor_dagster.step import Step
-from batchor_dagster.waiters import Segment, SegmentState, segments_of, with_segment
+from batchor_dagster.waiters import Segment, SegmentState, change_waiter, segments_of, with_segment
 
 _SHOWN_PROBLEMS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The finished batch run that answered some of a step's partitions.
+    """The batch run that answers some of a step's partitions.
 
     Attributes:
         partitions: Empty for an unpartitioned asset.
@@ -57,7 +56,7 @@ def materialise(step: Step, run_id: str) -> Iterator[Any]:
         _store_verdict(step, blocked)
         return
     # What fails downstream in this Dagster run is tried again without the asset.
-    _store_progress(step, is_stored=True)
+    _note(step, is_stored=True)
 
 
 def _refuse_if_stale(step: Step, run_id: str) -> None:
@@ -66,8 +65,8 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
     Raises:
         dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
     """
-    waiter = step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
-    segment = _tagged_segment(step)
+    waiter = _tagged_waiter(step)
+    segment = _tagged_segment(step, waiter)
     if waiter.run_id != run_id or segment is None or segment.partitions != step.partitions:
         raise dg.Failure(
             description="partitions that this Dagster run was to materialise have been asked for "
@@ -98,7 +97,7 @@ def materialise_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
 
 def has_failed_verdict(step: Step) -> bool:
     """Whether the segment that this Dagster run is tagged with was judged as failed before."""
-    segment = _tagged_segment(step)
+    segment = _tagged_segment(step, _tagged_waiter(step))
     return segment is not None and segment.state is SegmentState.FAILED
 
 
@@ -206,30 +205,31 @@ def _store_verdict(step: Step, reason: str) -> None:
 
     Its partitions are free from now on: who asks for them again wants another answer.
     """
-    _store_progress(step, state=SegmentState.FAILED, reason=reason)
+    _note(step, state=SegmentState.FAILED, reason=reason)
     run_id = step.context.run.tags[TAG_BATCH_RUN]
     step.runner.store.release_members(run_id, step.identities(step.partitions))
 
 
-def _store_progress(step: Step, **changes: Any) -> None:
-    store = step.runner.store
-    waiter_id = step.context.run.tags[TAG_WAITER]
-    while (waiter := store.get_waiter(waiter_id)).state is WaiterState.OPEN:
-        segment = _tagged_segment(step)
+def _note(step: Step, **changes: Any) -> None:
+    """Change what is stored of the segment that this Dagster run is for."""
+
+    def change(waiter: Waiter) -> Mapping[str, Any] | None:
+        segment = _tagged_segment(step, waiter)
         if segment is None or segment.partitions != step.partitions:
-            break
+            return None
         changed = dataclasses.replace(segment, **changes)
-        try:
-            store.update_waiter(waiter, progress=with_segment(waiter.progress, changed))
-        except StaleTransitionError:  # another segment's run, or the sensor, was faster
-            continue
-        return
-    step.context.log.info("nobody waits any more; what became of it is not stored")
+        return {"progress": with_segment(waiter.progress, changed)}
+
+    if not change_waiter(step.runner.store, step.context.run.tags[TAG_WAITER], change):
+        step.context.log.info("nobody waits any more; what became of it is not stored")
 
 
-def _tagged_segment(step: Step) -> Segment | None:
+def _tagged_waiter(step: Step) -> Waiter:
+    return step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
+
+
+def _tagged_segment(step: Step, waiter: Waiter) -> Segment | None:
     """Return the segment that this Dagster run is for; None if it is not there any more."""
-    tags = step.context.run.tags
-    segments = segments_of(step.runner.store.get_waiter(tags[TAG_WAITER]))
-    index = int(tags[TAG_SEGMENT])
+    segments = segments_of(waiter)
+    index = int(step.context.run.tags[TAG_SEGMENT])
     return segments[index] if index < len(segments) else None

@@ -6,19 +6,20 @@ sent, so that a backfill never sees its last run end without one.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from batchor_core import BatchJob, ConfigurationError, ReusePolicy, Run, RunControlState
-from batchor_core.errors import BudgetExceededError, StaleTransitionError
+from batchor_core.errors import BudgetExceededError
 from batchor_core.integration import (
     LimitedItemSource,
     MemberClaim,
     MemberItemSource,
     MemberRows,
+    Waiter,
     WaiterRequest,
     WaiterState,
     change_budget,
@@ -38,7 +39,7 @@ from batchor_dagster.metadata import (
 )
 from batchor_dagster.sensor_state import stopped_sensors
 from batchor_dagster.step import Step
-from batchor_dagster.waiters import Request
+from batchor_dagster.waiters import Request, change_waiter
 
 SUBMIT_SECONDS = 30.0
 """What does not fit into this time is sent by the advance job."""
@@ -47,12 +48,10 @@ CANCEL_SECONDS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Answers):
     """Partitions of the step that one batch run answers, and the waiter that stands for them."""
 
-    run: Run
     waiter_id: str
-    partitions: tuple[str, ...]
 
 
 def request(step: Step) -> Iterator[Any]:
@@ -209,8 +208,7 @@ def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
     _check_still_asked(step, asked)
     store = step.runner.store
     try:
-        answers = [Answers(run=one.run, partitions=one.partitions) for one in asked]
-        yield from materialise_in_step(step, answers)
+        yield from materialise_in_step(step, asked)
     except dg.Failure as failure:
         for one in asked:
             store.end_waiter(one.waiter_id, WaiterState.FAILED, failure.description)
@@ -267,16 +265,12 @@ def _open_hold(step: Step, asked: Sequence[Asked]) -> bool:
 
 def _note(step: Step, one: Asked, **values: Any) -> None:
     """Change what is stored with a waiter, unless it says so already."""
-    store = step.runner.store
-    while (waiter := store.get_waiter(one.waiter_id)).state is WaiterState.OPEN:
+
+    def change(waiter: Waiter) -> Mapping[str, Any] | None:
         payload = {**waiter.payload, **values}
-        if payload == waiter.payload:
-            return
-        try:
-            store.update_waiter(waiter, payload=payload)
-        except StaleTransitionError:  # a sensor was faster
-            continue
-        return
+        return None if payload == waiter.payload else {"payload": payload}
+
+    change_waiter(step.runner.store, one.waiter_id, change)
 
 
 def _submit(step: Step, asked: Sequence[Asked]) -> None:

@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from batchor_core import RunState
-from batchor_core.errors import StaleTransitionError
 from batchor_core.integration import RunRecord, Store, Waiter
 from batchor_dagster.waiters import (
     Segment,
     SegmentState,
     is_cut,
     segments_of,
+    store_progress,
     with_cuts,
     with_segment,
 )
@@ -62,17 +62,9 @@ def cut(
     progress = with_cuts(waiter, [*ends, len(waiter.partitions)])
     for index, start in enumerate([0, *ends]):
         if not kinds[start][0]:
-            given_up = Segment(
-                index=index,
-                partitions=(),
-                state=SegmentState.CANCELLED,
-                reason=f"partition {waiter.partitions[start]!r} is not defined any more",
-            )
-            progress = with_segment(progress, given_up)
-    try:
-        return store.update_waiter(waiter, progress=progress)
-    except StaleTransitionError:
-        return store.get_waiter(waiter.waiter_id)
+            gone = Segment(index=index, partitions=())
+            progress = with_segment(progress, _given_up(gone, waiter.partitions[start]))
+    return store_progress(store, waiter, progress)
 
 
 def give_up_gone(store: Store, waiter: Waiter, places: Mapping[str, int]) -> Waiter:
@@ -80,20 +72,17 @@ def give_up_gone(store: Store, waiter: Waiter, places: Mapping[str, int]) -> Wai
 
     Dagster would refuse a run of such a range, and everything else that is asked for with it.
     """
+    progress = waiter.progress
     for segment in segments_of(waiter):
         gone = [key for key in segment.partitions if key not in places]
-        if not gone or segment.state is not SegmentState.OPEN:
-            continue
-        ended = dataclasses.replace(
-            segment,
-            state=SegmentState.CANCELLED,
-            reason=f"partition {gone[0]!r} is not defined any more",
-        )
-        try:
-            waiter = store.update_waiter(waiter, progress=with_segment(waiter.progress, ended))
-        except StaleTransitionError:
-            return store.get_waiter(waiter.waiter_id)
-    return waiter
+        if gone and segment.state is SegmentState.OPEN:
+            progress = with_segment(progress, _given_up(segment, gone[0]))
+    return waiter if progress is waiter.progress else store_progress(store, waiter, progress)
+
+
+def _given_up(segment: Segment, partition: str) -> Segment:
+    reason = f"partition {partition!r} is not defined any more"
+    return dataclasses.replace(segment, state=SegmentState.CANCELLED, reason=reason)
 
 
 def _verdicts(store: Store, run: RunRecord, max_failure_rate: float) -> dict[str, bool]:

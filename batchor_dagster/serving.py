@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import dagster as dg
 
 from batchor_core import RunControlState
-from batchor_core.errors import StaleTransitionError
 from batchor_core.integration import RunRecord, Store, Waiter, WaiterState
 from batchor_dagster.constants import (
     TAG_ASSET,
@@ -32,6 +31,7 @@ from batchor_dagster.waiters import (
     Segment,
     SegmentState,
     segments_of,
+    store_progress,
     with_segment,
 )
 
@@ -136,10 +136,13 @@ def serve(
     settled = []
     runs.look_up(run_keys(wish))
     for segment in segments_of(waiter):
+        if segment.state is not SegmentState.OPEN:
+            settled.append(segment)
+            continue
         selection = _selection(wish, segment, along)
         current = _settled(runs, waiter, segment, is_all=not selection)
         if current != segment:
-            waiter = _store(store, waiter, current)
+            waiter = store_progress(store, waiter, with_segment(waiter.progress, current))
             current = segments_of(waiter)[segment.index]  # a verdict may have come in between
         if current.state is SegmentState.OPEN:
             is_asked = runs.find(current.run_key(waiter)) is not None
@@ -160,7 +163,7 @@ def run_keys(wish: Wish) -> list[str]:
 
 
 def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment, *, is_all: bool) -> Segment:
-    """Return the segment as its Dagster run says that it is now.
+    """Return an open segment as its Dagster run says that it is now.
 
     Args:
         runs: Where Dagster runs are looked up.
@@ -168,8 +171,6 @@ def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment, *, is_all: bo
         segment: As stored.
         is_all: Whether a further attempt would have nothing to do: all is stored.
     """
-    if segment.state is not SegmentState.OPEN:
-        return segment
     run = runs.find(segment.run_key(waiter))
     if run is None or not run.is_finished:
         return segment
@@ -183,13 +184,6 @@ def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment, *, is_all: bo
         reason = f"its Dagster run failed {MAX_ATTEMPTS} times"
         return dataclasses.replace(segment, state=SegmentState.FAILED, reason=reason)
     return dataclasses.replace(segment, attempt=segment.attempt + 1)
-
-
-def _store(store: Store, waiter: Waiter, segment: Segment) -> Waiter:
-    try:
-        return store.update_waiter(waiter, progress=with_segment(waiter.progress, segment))
-    except StaleTransitionError:
-        return store.get_waiter(waiter.waiter_id)
 
 
 def _end_if_settled(store: Store, waiter: Waiter, segments: Sequence[Segment]) -> None:

@@ -1,14 +1,15 @@
 """What we keep with a waiter: who asked, and how far serving it has come."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from dagster import AssetKey, DagsterRun
 
-from batchor_core.integration import Waiter
+from batchor_core.errors import StaleTransitionError
+from batchor_core.integration import Store, Waiter, WaiterState
 from batchor_dagster.constants import TAG_BACKFILL
 
 MAX_ATTEMPTS = 3
@@ -109,6 +110,43 @@ class Segment:
         shrunk = waiter.progress.get("shrunk", 0)  # by the store: its segments are others since
         version = f":{shrunk}" if shrunk else ""
         return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}{version}"
+
+
+def store_progress(store: Store, waiter: Waiter, progress: Mapping[str, Any]) -> Waiter:
+    """Store how far serving a waiter has come, and return it as it is then.
+
+    Whoever was faster has decided otherwise; that is looked at again by the next tick.
+    """
+    try:
+        return store.update_waiter(waiter, progress=progress)
+    except StaleTransitionError:
+        return store.get_waiter(waiter.waiter_id)
+
+
+def change_waiter(
+    store: Store, waiter_id: str, change: Callable[[Waiter], Mapping[str, Any] | None]
+) -> bool:
+    """Change what is stored with an open waiter, whoever else changes it at the same time.
+
+    Args:
+        store: The control plane.
+        waiter_id: The waiter.
+        change: Returns what ``Store.update_waiter`` is to change, given the waiter as it is; None
+            where nothing is left to change.
+
+    Returns:
+        Whether the waiter was changed.
+    """
+    while (waiter := store.get_waiter(waiter_id)).state is WaiterState.OPEN:
+        changes = change(waiter)
+        if changes is None:
+            return False
+        try:
+            store.update_waiter(waiter, **changes)
+        except StaleTransitionError:  # somebody else was faster
+            continue
+        return True
+    return False
 
 
 def segments_of(waiter: Waiter) -> list[Segment]:
