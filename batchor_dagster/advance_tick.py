@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, Field
 
 from batchor_core import BatchRunner, RunControlState, TimingPolicy
 from batchor_core.integration import HEAVY_STEPS, OpenWork, RunRecord, Walk, due_steps
@@ -25,7 +25,7 @@ from batchor_dagster.constants import (
 )
 from batchor_dagster.launched_runs import LaunchedRuns
 from batchor_dagster.metadata import observations
-from batchor_dagster.ticks import RUN_REQUESTS_PER_TICK, TICK_SECONDS, runner_of
+from batchor_dagster.ticks import RUN_REQUESTS_PER_TICK, TICK_SECONDS, Cursor, runner_of
 
 BATCH_RUNS_PER_ADVANCE = 20
 """Starting a Dagster run takes seconds, so several batch runs share one."""
@@ -47,7 +47,7 @@ _LAUNCH_GRACE_S = 60.0
 """How long a requested Dagster run may take to appear."""
 
 
-class AdvanceCursor(BaseModel):
+class AdvanceCursor(Cursor):
     """What the advance sensor remembers from one tick to the next.
 
     A cursor that cannot be read is started over: at worst a batch run is asked to advance twice,
@@ -60,8 +60,6 @@ class AdvanceCursor(BaseModel):
         walks: Where the look through an account's list of batches was cut off, by account.
         tried: What was sent last in a scope, and what was live in it then.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     class Launched(BaseModel):
         """One requested Dagster run.
@@ -87,20 +85,10 @@ class AdvanceCursor(BaseModel):
         live: int
         at: float
 
-    version: int = 1
-    launched: dict[str, Launched] = {}
+    launched: dict[str, Launched] = Field(default_factory=dict)
     told: int = 0
-    walks: dict[str, Walk] = {}
-    tried: dict[str, Tried] = {}
-
-    @classmethod
-    def parse(cls, text: str | None) -> "AdvanceCursor":
-        """Read a stored cursor."""
-        try:
-            cursor = cls.model_validate_json(text or "{}")
-        except ValidationError:
-            return cls()
-        return cursor if cursor.version == 1 else cls()
+    walks: dict[str, Walk] = Field(default_factory=dict)
+    tried: dict[str, Tried] = Field(default_factory=dict)
 
 
 def advance_tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:

@@ -45,6 +45,7 @@ from batchor_dagster.constants import (
     META_SIZE_BYTES,
     META_URI,
 )
+from batchor_dagster.partitions import in_order, numbered
 
 ALLOW_MISSING_PARTITIONS = "allow_missing_partitions"  # as Dagster's own IO managers call it
 _LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
@@ -334,11 +335,7 @@ def _partition_keys(context: InputContext) -> list[str]:
     if len(keys) < 2 or isinstance(definition, TimeWindowPartitionsDefinition):  # these are sorted
         return keys
     is_static = isinstance(definition, StaticPartitionsDefinition)
-    known = definition.get_partition_keys(
-        dynamic_partitions_store=None if is_static else context.instance
-    )
-    order = {str(key): position for position, key in enumerate(known)}
-    return sorted(keys, key=lambda key: order.get(key, len(order)))
+    return in_order(keys, numbered(definition, None if is_static else context.instance))
 
 
 def _load(path: UPath, frame_type: type) -> Any:

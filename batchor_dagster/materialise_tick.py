@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batchor_core import BatchRunner
 from batchor_core.integration import Store, WaiterState
@@ -25,9 +24,10 @@ from batchor_dagster.serving import (
     run_keys,
     serve,
 )
-from batchor_dagster.siblings import descendants_by_partition, load_families, siblings_of
+from batchor_dagster.siblings import descendants_by_partition, load_relatives, siblings_of
 from batchor_dagster.ticks import (
     RUN_REQUESTS_PER_TICK,
+    Cursor,
     TimeBox,
     location_of_sensor,
     runner_of,
@@ -42,7 +42,7 @@ READY_PER_BACKFILL = RUNS_PER_BACKFILL + RUN_REQUESTS_PER_TICK
 MOST_READY = 1000
 
 
-class MaterialiseCursor(BaseModel):
+class MaterialiseCursor(Cursor):
     """What the materialise sensor remembers from one tick to the next.
 
     A cursor that cannot be read is started over: at worst some waiters are looked at again.
@@ -52,20 +52,8 @@ class MaterialiseCursor(BaseModel):
         looked_at: When the last tick began, as Unix time.
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    version: int = 1
     after: str | None = None
     looked_at: float | None = None
-
-    @classmethod
-    def parse(cls, text: str | None) -> "MaterialiseCursor":
-        """Read a stored cursor."""
-        try:
-            cursor = cls.model_validate_json(text or "{}")
-        except ValidationError:
-            return cls()
-        return cursor if cursor.version == 1 else cls()
 
 
 def materialise_tick(
@@ -121,8 +109,7 @@ class _Serving:
     def requests(self, time_box: TimeBox) -> list[dg.RunRequest]:
         """Return what to launch now."""
         wishes = self._wanted(self._ready())
-        families = load_families(self._store, self._instance, self._namespace, wishes)
-        relatives = families[len(wishes) :]
+        relatives = load_relatives(self._store, self._instance, self._namespace, wishes)
         ended = [one for one in relatives if one.waiter.state is not WaiterState.OPEN]
         still_open = [one for one in relatives if one.waiter.state is WaiterState.OPEN]
         self._siblings = siblings_of([*wishes, *self._wanted(still_open), *ended])

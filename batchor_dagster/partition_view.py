@@ -1,7 +1,7 @@
 """One partition out of a step of many: what the user's function is called with."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, get_origin
 
 import dagster as dg
@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from batchor_core import ConfigurationError
+from batchor_dagster.partitions import in_order, numbered
 
 
 class PartitionContext(dg.AssetExecutionContext):
@@ -169,7 +170,7 @@ class StepInputs:
         self._keys_of = context.assets_def.keys_by_input_name
         self._graph = context.job_def.asset_layer.asset_graph
         self._is_by_partition = cache(self._look_at)
-        self._places = cache(self._number)
+        self._numbered = cache(partial(numbered, instance=context.instance))
 
     def of(self, partition: str) -> dict[str, Any]:
         """Return the arguments for one partition.
@@ -223,13 +224,7 @@ class StepInputs:
             theirs,
             dynamic_partitions_store=self._context.instance,
         ).partitions_subset
-        places = self._places(theirs)
-        return sorted(found.get_partition_keys(), key=lambda key: places.get(key, len(places)))
-
-    def _number(self, definition: dg.PartitionsDefinition[Any]) -> Mapping[str, int]:
-        """Return the number of each partition in the order of its definition."""
-        keys = definition.get_partition_keys(dynamic_partitions_store=self._context.instance)
-        return {key: number for number, key in enumerate(keys)}
+        return in_order(found.get_partition_keys(), self._numbered(theirs))
 
 
 @cache  # Dagster wants one object of each name

@@ -1,8 +1,9 @@
-"""Whether a partition is still defined."""
+"""Which partitions are defined, and in which order."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import dagster as dg
 
@@ -75,9 +76,22 @@ class DefinedPartitions:
         return frozenset(partitions_def.get_partition_keys())
 
     def _number(self, partitions_def: AnyPartitions) -> Mapping[str, int]:
-        keys = partitions_def.get_partition_keys(dynamic_partitions_store=self._instance)
-        row = len(keys) or 1
+        numbers = numbered(partitions_def, self._instance)
+        row = len(numbers) or 1
         if isinstance(partitions_def, dg.MultiPartitionsDefinition):
             last = partitions_def.partitions_defs[-1].partitions_def
-            row = len(last.get_partition_keys(dynamic_partitions_store=self._instance)) or 1
-        return {str(key): number + number // row for number, key in enumerate(keys)}
+            row = len(numbered(last, self._instance)) or 1
+        return {key: number + number // row for key, number in numbers.items()}
+
+
+def numbered(
+    definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance | None
+) -> dict[str, int]:
+    """Return the number of each partition in the order of its definition."""
+    keys = definition.get_partition_keys(dynamic_partitions_store=instance)
+    return {str(key): number for number, key in enumerate(keys)}
+
+
+def in_order(keys: Iterable[str], numbers: Mapping[str, int]) -> list[str]:
+    """Return partition keys in the order of their numbers; those without one come last."""
+    return sorted(keys, key=lambda key: numbers.get(key, len(numbers)))

@@ -18,12 +18,12 @@ from batchor_dagster.waiters import SegmentState, segments_of
 _ALL_STATES = list(WaiterState)
 
 
-def load_families(
+def load_relatives(
     store: Store, instance: dg.DagsterInstance, namespace: str, wishes: Sequence[Wish]
 ) -> list[Wish]:
-    """Return the wishes, and with them all others of the same requests, ended ones too.
+    """Return the other wishes of the same requests, ended ones too.
 
-    Only those that have descendants can share any.
+    Only requests with descendants can share any.
     """
     roots = sorted({wish.request.root_run for wish in wishes if wish.descendants})
     known = {wish.waiter.waiter_id for wish in wishes}
@@ -35,7 +35,7 @@ def load_families(
         )
         if waiter.waiter_id not in known
     ]
-    return [*wishes, *load_wishes(store, instance, relatives)]
+    return load_wishes(store, instance, relatives)
 
 
 def siblings_of(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:

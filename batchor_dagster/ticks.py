@@ -2,8 +2,10 @@
 
 import time
 from contextlib import AbstractContextManager
+from typing import Self
 
 import dagster as dg
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batchor_core import BatchRunner
 from batchor_dagster.connections import open_runner
@@ -13,6 +15,23 @@ TICK_SECONDS = 30.0
 
 RUN_REQUESTS_PER_TICK = 50
 """Dagster's daemon takes a tenth of a second for each, in which no other sensor of it ticks."""
+
+
+class Cursor(BaseModel):
+    """What a sensor remembers from one tick to the next; one that cannot be read starts over."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = 1
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self:
+        """Read a stored cursor."""
+        try:
+            cursor = cls.model_validate_json(text or "{}")
+        except ValidationError:
+            return cls()
+        return cursor if cursor.version == 1 else cls()
 
 
 class TimeBox:

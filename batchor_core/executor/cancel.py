@@ -1,15 +1,17 @@
 """Ending a run, or a part of it, early: cancel what works, keep what was paid, give up the rest."""
 
 import logging
+from collections.abc import Sequence
 
 from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.model.faults import ItemErrorCode
-from batchor_core.model.records import ChunkRecord
+from batchor_core.model.records import SubmissionRecord
 from batchor_core.model.states import ChunkState, RunControlState, SubmissionState
 
 logger = logging.getLogger(__name__)
 
+_OPEN = (ChunkState.READY, ChunkState.SUBMITTED)
 _UNWANTED = "nobody waits for its partition any more"
 
 CANCELLING = "cancelling"
@@ -26,44 +28,47 @@ def cancel(cycle: Cycle) -> bool:
     Returns:
         Whether anything was asked or given up.
     """
-    chunks = _unwanted(cycle)
-    ready = [chunk.seq for chunk in chunks if chunk.state is ChunkState.READY]
-    if ready:
-        is_whole = cycle.run.control is RunControlState.CANCEL
-        reason = (cycle.run.control_reason or "the run was cancelled") if is_whole else _UNWANTED
-        cycle.store.abandon_chunks(cycle.lease, ready, ItemErrorCode.RUN_CANCELLED, reason)
-    did = bool(ready)
-    submitted = {chunk.seq for chunk in chunks if chunk.state is ChunkState.SUBMITTED}
+    is_whole = cycle.run.control is RunControlState.CANCEL
+    open_chunks = cycle.store.list_chunks(cycle.run.run_id, states=_OPEN)
+    unwanted = [chunk for chunk in open_chunks if is_whole or chunk.is_unwanted]
+    did = _give_up(cycle, [c.seq for c in unwanted if c.state is ChunkState.READY])
+    submitted = {chunk.seq for chunk in unwanted if chunk.state is ChunkState.SUBMITTED}
     if not submitted:
         return did
-    run_id = cycle.run.run_id
-    for submission in cycle.store.list_submissions(run_id, states=[SubmissionState.ACTIVE]):
-        if submission.chunk_seq not in submitted:
-            continue
-        if submission.is_provisional:  # it may be another's: only its results tell
-            continue
-        status = submission.provider_status or ""
-        if status.startswith("cancel") or not submission.provider_batch_id:
-            continue
-        try:
-            cycle.plan.provider.cancel(submission.provider_batch_id)
-        except ProviderError as exc:
-            logger.warning("batch %s is not cancelled yet: %s", submission.provider_batch_id, exc)
-            continue
-        cycle.store.note_poll(
-            submission.submission_id,
-            provider_status=CANCELLING,
-            provider_counts=submission.provider_counts,
-            next_poll_at=cycle.clock.now(),
-        )
-        cycle.probe("cancel.asked")
-        did = True
+    active = cycle.store.list_submissions(cycle.run.run_id, states=[SubmissionState.ACTIVE])
+    for submission in active:
+        if submission.chunk_seq in submitted:
+            did |= _cancel_batch(cycle, submission)
     return did
 
 
-def _unwanted(cycle: Cycle) -> list[ChunkRecord]:
-    """Return the open chunks that nobody wants."""
-    states = (ChunkState.READY, ChunkState.SUBMITTED)
-    chunks = cycle.store.list_chunks(cycle.run.run_id, states=states)
-    is_whole = cycle.run.control is RunControlState.CANCEL
-    return [chunk for chunk in chunks if is_whole or chunk.is_unwanted]
+def _give_up(cycle: Cycle, seqs: Sequence[int]) -> bool:
+    if not seqs:
+        return False
+    reason = _UNWANTED
+    if cycle.run.control is RunControlState.CANCEL:
+        reason = cycle.run.control_reason or "the run was cancelled"
+    cycle.store.abandon_chunks(cycle.lease, seqs, ItemErrorCode.RUN_CANCELLED, reason)
+    return True
+
+
+def _cancel_batch(cycle: Cycle, submission: SubmissionRecord) -> bool:
+    """Ask for the end of a batch, unless that was done; whether it was asked."""
+    status = submission.provider_status or ""
+    if submission.is_provisional:  # it may be another's: only its results tell
+        return False
+    if status.startswith("cancel") or not submission.provider_batch_id:
+        return False
+    try:
+        cycle.plan.provider.cancel(submission.provider_batch_id)
+    except ProviderError as exc:
+        logger.warning("batch %s is not cancelled yet: %s", submission.provider_batch_id, exc)
+        return False
+    cycle.store.note_poll(
+        submission.submission_id,
+        provider_status=CANCELLING,
+        provider_counts=submission.provider_counts,
+        next_poll_at=cycle.clock.now(),
+    )
+    cycle.probe("cancel.asked")
+    return True
