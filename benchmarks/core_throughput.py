@@ -8,20 +8,16 @@ simulator's own work is in another process and is not counted.
 
 import argparse
 import cProfile
-import multiprocessing
-import os
 import pstats
 import resource
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from simulator_process import simulator_process
 
 from batchor_core import BatchJob, BatchRunner, CsvItemSource, OpenAIProviderConfig
 from batchor_core.executor import advance
@@ -70,9 +66,9 @@ def main() -> None:
     parser.add_argument("--text", action="store_true", help="plain text instead of a model")
     parser.add_argument("--profile", action="store_true", help="print the 40 costliest functions")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, _simulator() as base_url:
+    with tempfile.TemporaryDirectory() as folder, simulator_process(batch_seconds=0.5) as url:
         path = _write_input(Path(folder), options.rows)
-        _measure(Path(folder), path, base_url, options)
+        _measure(Path(folder), path, f"{url}/v1", options)
 
 
 def _write_input(folder: Path, rows: int) -> Path:
@@ -81,26 +77,6 @@ def _write_input(folder: Path, rows: int) -> Path:
         file.write("id,prompt\n")
         file.writelines(f"ticket-{n},Ticket {n}: {PROMPT}\n" for n in range(rows))
     return path
-
-
-@contextmanager
-def _simulator() -> Iterator[str]:
-    os.environ["NO_PROXY"] = "127.0.0.1"
-    context = multiprocessing.get_context("spawn")
-    urls: SimpleQueue[str] = context.SimpleQueue()
-    process = context.Process(target=_serve, args=(urls,), daemon=True)
-    process.start()
-    try:
-        yield urls.get() + "/v1"
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _serve(urls: "SimpleQueue[str]") -> None:
-    from batchor_core.simulator import SimulatorOptions, serve  # noqa: PLC0415 - not in the client
-
-    serve(options=SimulatorOptions(batch_seconds=0.5), on_ready=urls.put)
 
 
 def _measure(folder: Path, path: Path, base_url: str, options: argparse.Namespace) -> None:

@@ -15,8 +15,6 @@ import dataclasses
 import http.client
 import json
 import logging
-import multiprocessing
-import os
 import tempfile
 import time
 import uuid
@@ -25,7 +23,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,6 +34,7 @@ from dagster._core.execution.backfill import (  # noqa: TID251 - as its web serv
     BulkActionStatus,
     PartitionBackfill,
 )
+from simulator_process import simulator_process
 from sqlalchemy import Connection, Engine, event, func, insert, select, update
 
 from batchor_core import PostgresStorage, SQLiteStorage
@@ -53,6 +51,7 @@ from batchor_dagster.constants import TAG_BACKFILL, TAG_KIND, TAG_PARTITION, TAG
 from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
 
 KEY = "sk-benchmark"
+WORKS_ALL_DAY = {"batch_seconds": 86_000, "validating_seconds": 0, "finalizing_seconds": 0}
 BIG, SMALL = "big", "small"
 """Two backfills: the second one is cancelled."""
 COPIED = (tables.runs, tables.leases, tables.members, tables.chunks, tables.submissions)
@@ -344,27 +343,6 @@ def measure(crowd: Crowd, meter: Meter, only: str | None) -> None:
 
 
 @contextmanager
-def _simulator() -> Iterator[str]:
-    os.environ["NO_PROXY"] = "127.0.0.1"
-    context = multiprocessing.get_context("spawn")
-    urls: SimpleQueue[str] = context.SimpleQueue()
-    process = context.Process(target=_serve, args=(urls,), daemon=True)
-    process.start()
-    try:
-        yield urls.get()
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _serve(urls: "SimpleQueue[str]") -> None:
-    from batchor_core.simulator import SimulatorOptions, serve  # noqa: PLC0415 - not in the client
-
-    options = SimulatorOptions(batch_seconds=86_000, validating_seconds=0, finalizing_seconds=0)
-    serve(options=options, on_ready=urls.put)
-
-
-@contextmanager
 def _database(dsn: str | None) -> Iterator[str | None]:
     """Give an empty database of the server, named so that its statements can be told apart."""
     if dsn is None:
@@ -400,7 +378,7 @@ def main() -> None:
     for waiting in options.waiting:
         with (
             tempfile.TemporaryDirectory() as folder,
-            _simulator() as base_url,
+            simulator_process(**WORKS_ALL_DAY) as base_url,
             _database(options.dsn) as dsn,
         ):
             crowd = Crowd(Path(folder), base_url, dsn, waiting, options.batch_runs or waiting)

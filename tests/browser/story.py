@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
+from batchor_core.simulator import Simulator
 from tests.browser.chromium import chromium_page
 from tests.browser.user import User
 from tests.e2e.dagster_dev import REPOSITORY_ROOT, DagsterDev
+from tests.e2e.still_provider import provider_env, still_provider
 
 FIRST_DAY, A_DAY, LAST_DAY = "2026-11-01", "2026-11-02", "2026-11-03"
-KEY = "sk-browser-5b8e2f"
 BATCH_SECONDS = 600.0
 _ONLY_THE_HOLD_IS_LEFT = (
     r"^(?![\s\S]*\n(Starting|Started)\n)(?![\s\S]*\nQueued\n[\s\S]*\nQueued\n)"
@@ -46,7 +46,7 @@ def tell(pictures: Path) -> Story:
     """Visit the example project; its pictures go to a folder."""
     story = Story()
     with (
-        Simulator(_OPTIONS, clock=SimulatorClock(monotonic=lambda: 0.0)) as simulator,
+        still_provider(BATCH_SECONDS) as simulator,
         _example(simulator) as dev,
         chromium_page() as page,
     ):
@@ -63,19 +63,13 @@ def tell(pictures: Path) -> Story:
     return story
 
 
-_OPTIONS = SimulatorOptions(
-    batch_seconds=BATCH_SECONDS, validating_seconds=0, finalizing_seconds=0, api_key=KEY
-)
-
-
 @contextmanager
 def _example(simulator: Simulator) -> Iterator[DagsterDev]:
     """Serve the example project; its files are in a folder whose name may be seen in pictures."""
     sources = str(REPOSITORY_ROOT / "example_project" / "src")
     with tempfile.TemporaryDirectory(prefix="support_tickets-") as folder:
         env = {
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": simulator.openai_base_url,
+            **provider_env(simulator),
             "SUPPORT_TICKETS_HOME": folder,
             "SUPPORT_TICKETS_SENSOR_SECONDS": "5",
             "SUPPORT_TICKETS_POLL_SECONDS": "2",

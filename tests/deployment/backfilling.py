@@ -2,33 +2,16 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
+from batchor_core.simulator import Simulator
 from tests.e2e.answers_story import hold_of, is_hold
 from tests.e2e.dagster_dev import Backfill, BackfillWait, DagsterDev
 
 PROJECTS = Path(__file__).parent / "projects"
-KEY = "sk-deployment-4be1c8a07d"
 BATCH_SECONDS = 600.0
 DAYS = ["d0", "d1"]
-
-
-@contextmanager
-def simulator() -> Iterator[Simulator]:
-    """A provider whose clock stands still until it is moved."""
-    options = SimulatorOptions(
-        batch_seconds=BATCH_SECONDS, validating_seconds=0, finalizing_seconds=0, api_key=KEY
-    )
-    with Simulator(options, clock=SimulatorClock(monotonic=lambda: 0.0)) as running:
-        yield running
-
-
-def provider_env(running: Simulator) -> dict[str, str]:
-    """Return the variables by which a project finds the provider."""
-    return {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": running.openai_base_url}
 
 
 def local_env(folder: Path) -> dict[str, str]:

@@ -8,15 +8,15 @@ from typing import Any
 from batchor_core.simulator import Simulator
 from batchor_dagster.constants import TAG_KIND
 from tests.deployment.backfilling import (
+    BATCH_SECONDS,
     DAYS,
     finish,
     hold_over_two_looks,
     local_env,
-    provider_env,
-    simulator,
     workspace,
 )
 from tests.e2e.dagster_dev import Backfill, BackfillWait, DagsterDev, RunInfo
+from tests.e2e.still_provider import provider_env, still_provider
 
 SETTINGS = """
 run_retries:
@@ -66,7 +66,7 @@ def tell(folder: Path) -> SettingsStory:
     """Hold both while the daemon looks twice, and let go."""
     marks = folder / "marks"
     marks.mkdir()
-    with simulator() as running:
+    with still_provider(BATCH_SECONDS) as running:
         running.faults(_BAD_ROW)
         dev = DagsterDev(
             target=workspace(folder, [("retried", "retried_project")]),

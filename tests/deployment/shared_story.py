@@ -22,15 +22,15 @@ from batchor_dagster.constants import TAG_KIND
 from tests.artifacts.servers import ObjectStore, moto
 from tests.core.postgres import postgres_databases
 from tests.deployment.backfilling import (
+    BATCH_SECONDS,
     DAYS,
     finish,
     hold_over_two_looks,
-    provider_env,
-    simulator,
     workspace,
 )
 from tests.deployment.services import celery_worker, missing_for_celery, redis
 from tests.e2e.dagster_dev import Backfill, BackfillWait, DagsterDev
+from tests.e2e.still_provider import provider_env, still_provider
 
 PLACES = ("east", "west")
 QUEUE = "queue"
@@ -80,7 +80,7 @@ class _Deployment:
 
 def tell(folder: Path) -> SharedStory:
     """Hold one backfill per code location while the daemon looks twice, and let go."""
-    with simulator() as running, _deployment(folder, running) as deployed:
+    with still_provider(BATCH_SECONDS) as running, _deployment(folder, running) as deployed:
         dev = DagsterDev(
             target=workspace(folder, deployed.locations),
             env=deployed.env,

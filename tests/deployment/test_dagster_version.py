@@ -7,17 +7,17 @@ import dagster
 import pytest
 
 from tests.deployment.backfilling import (
+    BATCH_SECONDS,
     DAYS,
     finish,
     hold_over_two_looks,
     local_env,
-    provider_env,
-    simulator,
     workspace,
 )
 from tests.deployment.projects.parts import ROWS
 from tests.e2e.answers_story import hold_of
 from tests.e2e.dagster_dev import DagsterDev
+from tests.e2e.still_provider import provider_env, still_provider
 
 VERSION = os.environ.get("BATCHOR_DAGSTER_VERSION")
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
 def test_backfill_is_held_open_and_ends_in_success(tmp_path: Path) -> None:
     """On this Dagster, backfills would fail while their answers are being paid for."""
     assert dagster.__version__ == VERSION
-    with simulator() as running:
+    with still_provider(BATCH_SECONDS) as running:
         dev = DagsterDev(
             target=workspace(tmp_path, [("short", "short_project")]),
             env={**provider_env(running), **local_env(tmp_path)},

@@ -16,7 +16,7 @@ import polars as pl
 from batchor_core import SQLiteStorage
 from batchor_core.model.records import RunRecord, Waiter
 from batchor_core.model.states import RunState
-from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
+from batchor_core.simulator import Simulator
 from batchor_dagster.constants import TAG_KIND
 from tests.e2e.dagster_dev import (
     AssetEvent,
@@ -25,6 +25,7 @@ from tests.e2e.dagster_dev import (
     DagsterDev,
     RunInfo,
 )
+from tests.e2e.still_provider import provider_env, still_provider
 
 PROJECTS = Path(__file__).parent / "projects"
 ASSETS = ["tickets", "answers", "digest", "overview"]
@@ -35,7 +36,6 @@ TERMINATED = ["terminated-0", "terminated-1"]
 ORPHANED = ["orphaned-0"]
 SUSPENDED = ["suspended-0"]
 FLAKY_TICKETS = {"flaky-0/1", "flaky-1/4"}
-KEY = "sk-e2e-7f3b1c9d5a"
 BATCH_SECONDS = 600.0
 LONGER_THAN_TWO_TICKS_S = 75.0
 """The daemon looks at backfills every 30 s; without a hold, the second look fails them."""
@@ -125,16 +125,9 @@ class Story:
 
 def tell(folder: Path, home: Path) -> Story:
     """Hold six backfills, meddle with four, watch for more than two ticks, and let go."""
-    options = SimulatorOptions(
-        batch_seconds=BATCH_SECONDS, validating_seconds=0, finalizing_seconds=0, api_key=KEY
-    )
-    with Simulator(options, clock=SimulatorClock(monotonic=lambda: 0.0)) as simulator:
+    with still_provider(BATCH_SECONDS) as simulator:
         simulator.faults(*map(_fault, FLAKY_TICKETS))
-        env = {
-            "ANSWERS_FOLDER": str(folder),
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": simulator.openai_base_url,
-        }
+        env = {"ANSWERS_FOLDER": str(folder), **provider_env(simulator)}
         with DagsterDev(target=["-w", str(_workspace(folder))], env=env, home=home) as dev:
             return _tell(dev, simulator, folder, home)
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from batchor_core import SQLiteStorage
 from batchor_core.model.records import RunRecord, Waiter
-from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
+from batchor_core.simulator import Simulator
 from batchor_dagster.constants import TAG_KIND, TAG_PARTITION, TAG_PARTITION_RANGE_START
 from tests.e2e.dagster_dev import AssetEvent, Backfill, DagsterDev, RunInfo
+from tests.e2e.still_provider import provider_env, still_provider
 
 PROJECT = Path(__file__).parent / "projects" / "shapes_project.py"
-KEY = "sk-e2e-2c9f5b7d1e"
 BATCH_SECONDS = 10.0
 _RUN_RETRIES = """\
 run_retries:
@@ -114,15 +114,8 @@ class Story:
 
 def tell(folder: Path) -> Story:
     """Tell it all; takes a few minutes."""
-    options = SimulatorOptions(
-        batch_seconds=BATCH_SECONDS, validating_seconds=0, finalizing_seconds=0, api_key=KEY
-    )
-    with Simulator(options, clock=SimulatorClock(monotonic=lambda: 0.0)) as simulator:
-        env = {
-            "SHAPES_FOLDER": str(folder),
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": simulator.openai_base_url,
-        }
+    with still_provider(BATCH_SECONDS) as simulator:
+        env = {"SHAPES_FOLDER": str(folder), **provider_env(simulator)}
         home = folder / "home"
         dagster = DagsterDev(
             target=["-f", str(PROJECT)], env=env, home=home, extra_yaml=_RUN_RETRIES

@@ -13,7 +13,7 @@ from typing import Any
 
 from batchor_core import SQLiteStorage
 from batchor_core.model.records import RunRecord, Waiter
-from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
+from batchor_core.simulator import Simulator
 from batchor_dagster.constants import (
     TAG_KIND,
     TAG_PARTITION_RANGE_END,
@@ -21,9 +21,9 @@ from batchor_dagster.constants import (
 )
 from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
 from tests.e2e.dagster_dev import AssetEvent, Backfill, DagsterDev, RunInfo
+from tests.e2e.still_provider import provider_env, still_provider
 
 PROJECT = Path(__file__).parent / "projects" / "shapes_changing_project.py"
-KEY = "sk-e2e-9d4a6c8b3f"
 BATCH_SECONDS = 10.0
 OLD = {"model": "gpt-4.1-mini", "system_prompt": "Be kind.", "words": {}, "has_removed": True}
 NEW = {
@@ -107,15 +107,8 @@ class Story:
 
 def tell(folder: Path) -> Story:
     """Tell it all; takes a few minutes."""
-    options = SimulatorOptions(
-        batch_seconds=BATCH_SECONDS, validating_seconds=0, finalizing_seconds=0, api_key=KEY
-    )
-    with Simulator(options, clock=SimulatorClock(monotonic=lambda: 0.0)) as simulator:
-        env = {
-            "SHAPES_FOLDER": str(folder),
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": simulator.openai_base_url,
-        }
+    with still_provider(BATCH_SECONDS) as simulator:
+        env = {"SHAPES_FOLDER": str(folder), **provider_env(simulator)}
         _declare(folder, OLD)
         with DagsterDev(target=["-f", str(PROJECT)], env=env, home=folder / "home") as dev:
             return _Teller(dev, simulator, Story(folder=folder)).tell()

@@ -8,7 +8,6 @@ import pytest
 from tests.e2e.answers_story import (
     FLAKY,
     FLAKY_TICKETS,
-    KEY,
     LONGER_THAN_TWO_TICKS_S,
     ORPHANED,
     STOPPED,
@@ -17,6 +16,7 @@ from tests.e2e.answers_story import (
     hold_of,
 )
 from tests.e2e.dagster_dev import BackfillWait
+from tests.e2e.still_provider import KEY
 
 ROWS = 6
 ANSWERED = [*STRAIGHT, *FLAKY]

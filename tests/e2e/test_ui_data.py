@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from batchor_core.simulator import Simulator, SimulatorClock, SimulatorOptions
+from batchor_core.simulator import Simulator
 from tests.e2e.dagster_dev import AssetEvent, DagsterDev, RunInfo
+from tests.e2e.still_provider import provider_env, still_provider
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 
 PROJECT = Path(__file__).parent / "projects" / "ui_project.py"
-KEY = "sk-e2e-2a6c0e4b8d"
 BATCH_SECONDS = 600.0
 REFUSED = {"kind": "line_error", "status": 400, "message": "Simulated refusal."}
 CHECKS = ["rows_answered", "failure_rate", "invalid_output_rate", "cost_within_budget"]
@@ -77,17 +77,10 @@ class Seen:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Two days and the notes are asked, answered and materialised, each by a run of its own."""
-    options = SimulatorOptions(
-        batch_seconds=BATCH_SECONDS, validating_seconds=0, finalizing_seconds=0, api_key=KEY
-    )
     folder, home = tmp_path_factory.mktemp("ui"), tmp_path_factory.mktemp("home")
-    with Simulator(options, clock=SimulatorClock(monotonic=lambda: 0.0)) as simulator:
+    with still_provider(BATCH_SECONDS) as simulator:
         simulator.faults(match={"prompt": "bad ticket 1 "}, **REFUSED)
-        env = {
-            "ANSWERS_FOLDER": str(folder),
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": simulator.openai_base_url,
-        }
+        env = {"ANSWERS_FOLDER": str(folder), **provider_env(simulator)}
         with DagsterDev(target=["-f", str(PROJECT)], env=env, home=home) as dev:
             yield _look(dev, simulator)
 

@@ -13,7 +13,7 @@ import polars as pl
 from batchor_core import RetryPolicy
 from batchor_dagster import batch_asset, batchor_definitions
 from tests.e2e.projects.answers_models import Triage
-from tests.e2e.projects.answers_resources import resources
+from tests.e2e.projects.local_resources import resources
 
 FOLDER = Path(os.environ["ANSWERS_FOLDER"])
 GROUPS = {"straight": 3, "flaky": 2, "stopped": 2, "terminated": 2, "orphaned": 1}

@@ -13,13 +13,8 @@ import dagster as dg
 import polars as pl
 
 from batchor_core import RetryPolicy
-from batchor_dagster import (
-    BatchorResource,
-    BatchParquetIOManager,
-    OpenAIBatchResource,
-    batch_asset,
-    batchor_definitions,
-)
+from batchor_dagster import batch_asset, batchor_definitions
+from tests.e2e.projects.local_resources import resources
 
 FOLDER = Path(os.environ["SHAPES_FOLDER"])
 SETTINGS: dict[str, Any] = json.loads((FOLDER / "settings.json").read_text())
@@ -145,19 +140,7 @@ everything: list[Any] = [
 defs = dg.Definitions.merge(
     batchor_definitions(
         everything,
-        resources={
-            "batchor": BatchorResource(
-                state=str(FOLDER / "state.sqlite3"),
-                artifacts=str(FOLDER / "artifacts"),
-                poll_s=2,
-                lease_s=30,
-                settle_s=2,
-            ),
-            "openai": OpenAIBatchResource(
-                api_key=dg.EnvVar("OPENAI_API_KEY"), base_url=dg.EnvVar("OPENAI_BASE_URL")
-            ),
-            "io_manager": BatchParquetIOManager(base_path=str(FOLDER / "out")),
-        },
+        resources=resources(FOLDER, lease_s=30, settle_s=2),
         minimum_interval_seconds=3,
     ),
     dg.Definitions(

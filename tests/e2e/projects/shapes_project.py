@@ -12,13 +12,8 @@ import dagster as dg
 import polars as pl
 
 from batchor_core import RetryPolicy
-from batchor_dagster import (
-    BatchorResource,
-    BatchParquetIOManager,
-    OpenAIBatchResource,
-    batch_asset,
-    batchor_definitions,
-)
+from batchor_dagster import BatchParquetIOManager, batch_asset, batchor_definitions
+from tests.e2e.projects.local_resources import resources
 
 FOLDER = Path(os.environ["SHAPES_FOLDER"])
 MODEL = "gpt-4.1-mini"
@@ -214,17 +209,7 @@ defs = dg.Definitions.merge(
     batchor_definitions(
         ASSETS,
         resources={
-            "batchor": BatchorResource(
-                state=str(FOLDER / "state.sqlite3"),
-                artifacts=str(FOLDER / "artifacts"),
-                poll_s=2,
-                lease_s=60,
-                settle_s=2,
-            ),
-            "openai": OpenAIBatchResource(
-                api_key=dg.EnvVar("OPENAI_API_KEY"), base_url=dg.EnvVar("OPENAI_BASE_URL")
-            ),
-            "io_manager": BatchParquetIOManager(base_path=str(FOLDER / "out")),
+            **resources(FOLDER, lease_s=60, settle_s=2),
             "fails_once": FailsOnce(base_path=str(FOLDER / "out")),
         },
         minimum_interval_seconds=3,

@@ -7,7 +7,7 @@ import dagster as dg
 import polars as pl
 
 from batchor_dagster import HoldKind, batch_asset, batchor_definitions
-from tests.e2e.projects.answers_resources import resources
+from tests.e2e.projects.local_resources import resources
 
 DAYS = dg.StaticPartitionsDefinition(["suspended-0"])
 

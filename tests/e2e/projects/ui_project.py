@@ -13,7 +13,7 @@ import polars as pl
 from batchor_core import RetryPolicy
 from batchor_dagster import BatchChecks, CheckThreshold, batch_asset, batchor_definitions
 from tests.e2e.projects.answers_models import Triage
-from tests.e2e.projects.answers_resources import resources
+from tests.e2e.projects.local_resources import resources
 
 FOLDER = Path(os.environ["ANSWERS_FOLDER"])
 DAYS = dg.StaticPartitionsDefinition(["good", "bad", "later"])
