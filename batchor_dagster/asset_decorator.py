@@ -22,12 +22,12 @@ from batchor_core.integration import (
     PromptTemplate,
     compile_schema,
 )
-from batchor_dagster.checks import ALL_CHECKS, BatchChecks, check_specs
-from batchor_dagster.compute import compute_function
-from batchor_dagster.declaration import BatchAssetDeclaration
-from batchor_dagster.metadata import definition_metadata
-from batchor_dagster.partition_view import by_partition
-from batchor_dagster.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
+from batchor_dagster.asset.checks import ALL_CHECKS, BatchChecks, check_specs
+from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_dagster.asset.metadata import definition_metadata
+from batchor_dagster.asset.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
+from batchor_dagster.step.compute import compute_function
+from batchor_dagster.step.partition_view import by_partition
 
 _DIALECTS = {
     "openai": Dialect.OPENAI,
@@ -93,8 +93,8 @@ def batch_asset(
 
     The decorated function gets its upstream assets, resources, config and (optionally, first) the
     context as any asset's function does, and returns the rows: a Polars frame or lazy frame, an
-    Arrow table, or ``BatchItem``s. Materialising the asset submits them and ends within seconds
-    without a materialisation; the sensors of ``build_batch_sensors`` materialise the partition
+    Arrow table, or ``BatchItem``s. Materializing the asset submits them and ends within seconds
+    without a materialization; the sensors of ``build_batch_sensors`` materialize the partition
     when the provider has answered, in the same backfill.
 
     The stored table has one row per input row, in input order: ``item_id``, the kept columns, the
@@ -126,9 +126,9 @@ def batch_asset(
             which pays for them again.
         reuse: Whose answers to the very same requests are taken, at no cost, in place of asking
             again: ``partition`` (default) those of the partition's previous batch run, so that
-            materialising it again asks what has changed or failed; ``namespace`` also those of the
+            materializing it again asks what has changed or failed; ``namespace`` also those of the
             newest batch runs of the same model; ``off`` nobody's.
-        max_failure_rate: Share of failed rows up to which a partition still materialises; one
+        max_failure_rate: Share of failed rows up to which a partition still materializes; one
             with rows but without a single answer never does.
         budget_usd: What one batch run may cost, in US dollars, its retries included. Rows that are
             too much for it as a whole are not sent, and the request fails; a batch run that comes

@@ -7,20 +7,20 @@ therefore never renamed; new ones may be added.
 from enum import StrEnum
 
 TAG_BATCH_RUN = "batchor/batch_run"
-"""On materialise and advance runs: the batch run (``run_id``) that they work for."""
+"""On materialize and advance runs: the batch run (``run_id``) that they work for."""
 
 TAG_ASSET = "batchor/asset"
-"""On materialise runs: the batch asset to be materialised, as ``a/b``. A Dagster run of a batch
+"""On materialize runs: the batch asset to be materialized, as ``a/b``. A Dagster run of a batch
 asset without this tag for that asset is a request."""
 
 TAG_KIND = "batchor/kind"
 """On every Dagster run that is launched or recorded by this package: a :class:`RunKind`."""
 
 TAG_WAITER = "batchor/waiter"
-"""On materialise runs: the waiter that is served."""
+"""On materialize runs: the waiter that is served."""
 
 TAG_SEGMENT = "batchor/segment"
-"""On materialise runs: which contiguous segment of the waiter's partitions (0-based)."""
+"""On materialize runs: which contiguous segment of the waiter's partitions (0-based)."""
 
 TAG_WAITING_FOR = "batchor/waiting_for"
 """On holds: the backfill that is kept open."""
@@ -64,11 +64,23 @@ ADVANCE_JOB = "batchor_advance"
 """The op job that does what is too heavy for a sensor."""
 
 
+class HoldKind(StrEnum):
+    """How a backfill is kept open."""
+
+    QUEUED = "queued"
+    """A queued run on a pool without slots: can be terminated from the UI. The default."""
+    SUSPENDED = "suspended"
+    """A suspended run (Dagster 1.13.26 or later): costs the run queue nothing, but the UI can
+    only mark it as canceled."""
+    NONE = "none"
+    """Not at all."""
+
+
 class RunKind(StrEnum):
     """What a Dagster run of ours is for: the values of ``batchor/kind``."""
 
     ADVANCE = "advance"
-    MATERIALISE = "materialise"
+    MATERIALIZE = "materialize"
     HOLD = "hold"
 
 
@@ -97,7 +109,7 @@ META_WARN_ABOVE = "batchor/warn_above"
 META_ERROR_ABOVE = "batchor/error_above"
 
 # Observations have keys of their own: Dagster shows an asset's newest observation and its newest
-# materialisation as one table, in which the later of two equal keys wins.
+# materialization as one table, in which the later of two equal keys wins.
 META_PROGRESS_BATCH_RUN = "batchor/progress_batch_run"
 META_PROGRESS_STATUS = "batchor/progress_status"
 META_PROGRESS_ROWS = "batchor/progress_rows"

@@ -5,8 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_dagster.connections import BATCHOR_RESOURCE
-from batchor_dagster.sensor_builder import build_batch_sensors
+from batchor_dagster.resources.connections import BATCHOR_RESOURCE
+from batchor_dagster.sensors.builder import build_batch_sensors
 
 
 def batchor_definitions(

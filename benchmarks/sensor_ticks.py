@@ -48,7 +48,7 @@ from batchor_dagster import (
     batchor_definitions,
 )
 from batchor_dagster.constants import TAG_BACKFILL, TAG_KIND, TAG_PARTITION, TAG_WAITING_FOR
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 KEY = "sk-benchmark"
 WORKS_ALL_DAY = {"batch_seconds": 86_000, "validating_seconds": 0, "finalizing_seconds": 0}
@@ -313,11 +313,11 @@ def scenarios(crowd: Crowd) -> list[Scenario]:
             ADVANCE_SENSOR,
             lambda: (crowd.end_batches(50), crowd.set_polls(due=True)),
         ),
-        Scenario("first tick", MATERIALISE_SENSOR, lambda: None),
-        Scenario("nothing ready", MATERIALISE_SENSOR, lambda: None),
-        Scenario("50 ready", MATERIALISE_SENSOR, lambda: crowd.finish_runs(50)),
-        Scenario("backfill cancelled", MATERIALISE_SENSOR, crowd.cancel_small_backfill),
-        Scenario("all ready", MATERIALISE_SENSOR, lambda: crowd.finish_runs(crowd.batch_runs)),
+        Scenario("first tick", MATERIALIZE_SENSOR, lambda: None),
+        Scenario("nothing ready", MATERIALIZE_SENSOR, lambda: None),
+        Scenario("50 ready", MATERIALIZE_SENSOR, lambda: crowd.finish_runs(50)),
+        Scenario("backfill cancelled", MATERIALIZE_SENSOR, crowd.cancel_small_backfill),
+        Scenario("all ready", MATERIALIZE_SENSOR, lambda: crowd.finish_runs(crowd.batch_runs)),
     ]
 
 

@@ -103,7 +103,7 @@ def _backfill(client: DagsterClient, dagster: Service, provider_url: str) -> Non
     partitions = client.partition_keys(BATCH_ASSET)
     backfill_id = client.launch_backfill(ASSETS, partitions)
     print(f"Backfill {backfill_id} of {len(partitions)} days: {client.url}/runs/b/{backfill_id}")
-    print("Materialised of all, +in progress, !failed. Dagster looks at backfills every 30 s.\n")
+    print("Materialized of all, +in progress, !failed. Dagster looks at backfills every 30 s.\n")
     print(_table_line("time", "backfill", ASSETS, "provider batches", "Dagster runs"))
     started, shown = time.monotonic(), ""
     while True:
@@ -135,7 +135,7 @@ def _state_line(elapsed: str, backfill: Backfill, provider_url: str) -> str:
 def _asset_cell(progress: AssetProgress | None) -> str:
     if progress is None:
         return "-"
-    text = f"{progress.materialised}/{progress.targeted}"
+    text = f"{progress.materialized}/{progress.targeted}"
     text += f" +{progress.in_progress}" if progress.in_progress else ""
     return text + (f" !{progress.failed}" if progress.failed else "")
 

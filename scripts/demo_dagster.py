@@ -20,7 +20,7 @@ class AssetProgress:
 
     targeted: int
     in_progress: int
-    materialised: int
+    materialized: int
     failed: int
 
 
@@ -116,7 +116,7 @@ class DagsterClient:
         return found
 
     def metadata_sum(self, asset: str, key: str) -> float:
-        """Return the sum of a number over the newest materialisation of each partition."""
+        """Return the sum of a number over the newest materialization of each partition."""
         newest: dict[str, float] = {}
         for event in self._asset(_MATERIALIZATIONS, asset)["assetMaterializations"]:
             for entry in event["metadataEntries"]:
@@ -148,13 +148,13 @@ def _progress(node: Mapping[str, Any]) -> AssetProgress:
         return AssetProgress(
             targeted=node["numPartitionsTargeted"],
             in_progress=node["numPartitionsInProgress"],
-            materialised=node["numPartitionsMaterialized"],
+            materialized=node["numPartitionsMaterialized"],
             failed=node["numPartitionsFailed"],
         )
     return AssetProgress(
         targeted=1,
         in_progress=int(node["inProgress"]),
-        materialised=int(node["materialized"]),
+        materialized=int(node["materialized"]),
         failed=int(node["failed"]),
     )
 

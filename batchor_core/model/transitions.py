@@ -63,7 +63,7 @@ SUBMISSION_TRANSITIONS = _table(
 
 WAITER_TRANSITIONS = _table(
     [
-        (_W.OPEN, _W.SERVED, "every segment of its partitions was materialised"),
+        (_W.OPEN, _W.SERVED, "every segment of its partitions was materialized"),
         (_W.OPEN, _W.FAILED, "at least one segment ended in a failure verdict"),
         (_W.OPEN, _W.CANCELLED, "its Dagster run, backfill, hold, asset or partition is gone"),
     ]

@@ -14,8 +14,9 @@ from batchor_core import (
     TokenPrice,
 )
 from batchor_core.integration import Items
+from batchor_dagster.asset.checks import ALL_CHECKS, BatchChecks
+from batchor_dagster.asset.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
 from batchor_dagster.asset_decorator import batch_asset
-from batchor_dagster.checks import ALL_CHECKS, BatchChecks
 from batchor_dagster.components.fields import field, read_output, read_text, read_verbatim
 from batchor_dagster.components.partitions import Partitions, read_partitions
 from batchor_dagster.components.policies import (
@@ -34,7 +35,6 @@ from batchor_dagster.components.sources import (
     SqlSource,
     read_source,
 )
-from batchor_dagster.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
 
 
 @dg.scaffold_with(BatchAssetScaffolder)

@@ -8,8 +8,6 @@ from pydantic import ConfigDict, Field, InstanceOf, SkipValidation
 
 from batchor_dagster.components.fields import field, read_late, read_text, resolved
 from batchor_dagster.components.scaffolders import BatchorScaffolder
-from batchor_dagster.connections import BATCHOR_RESOURCE
-from batchor_dagster.io_manager import BatchParquetIOManager
 from batchor_dagster.resources import (
     AnthropicBatchResource,
     BatchorResource,
@@ -17,7 +15,9 @@ from batchor_dagster.resources import (
     OpenAIBatchResource,
     ProviderBatchResource,
 )
-from batchor_dagster.sensor_builder import build_batch_sensors
+from batchor_dagster.resources.connections import BATCHOR_RESOURCE
+from batchor_dagster.resources.io_manager import BatchParquetIOManager
+from batchor_dagster.sensors.builder import build_batch_sensors
 
 
 class Account(dg.Model):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from batchor_dagster.checks import BatchChecks, CheckThreshold
+from batchor_dagster.asset.checks import BatchChecks, CheckThreshold
 from batchor_dagster.components.fields import python_object, resolved
 
 

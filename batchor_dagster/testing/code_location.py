@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from batchor_core import ConfigurationError
-from batchor_dagster.connections import BATCHOR_RESOURCE
-from batchor_dagster.declaration import declarations_of
-from batchor_dagster.sensor_builder import build_batch_sensors
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.asset.declaration import declarations_of
+from batchor_dagster.resources.connections import BATCHOR_RESOURCE
+from batchor_dagster.sensors.builder import build_batch_sensors
 from batchor_dagster.testing.resources import Place
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class CodeLocation:
         """Yield what to ask for together, in order, and whether it has partitions.
 
         As a backfill does: assets of one partitioning go together; those of another one that
-        depend on them come when they are materialised.
+        depend on them come when they are materialized.
 
         Raises:
             ValueError: The selected assets have several kinds of partitions.
@@ -98,11 +98,11 @@ def _definitions_of(assets: Iterable[Any]) -> dg.Definitions:
 
 
 def _our_sensors(definitions: dg.Definitions) -> list[Any]:
-    ours = (ADVANCE_SENSOR, MATERIALISE_SENSOR)
+    ours = (ADVANCE_SENSOR, MATERIALIZE_SENSOR)
     found = [sensor for sensor in definitions.sensors or () if sensor.name in ours]
     if len(found) != len(ours):
         raise ConfigurationError(
-            "the Definitions lack the sensors that materialise batch assets: add "
+            "the Definitions lack the sensors that materialize batch assets: add "
             "sensors=build_batch_sensors(...), or use batchor_definitions(...)"
         )
     return found

@@ -7,7 +7,7 @@ import dagster as dg
 
 from batchor_core.integration import Store, WaiterState
 from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 WAITS_S = tuple(30.0 * 2**n for n in range(15))
 """How long providers are waited for while nothing happens, in seconds: six days and a bit."""
@@ -93,7 +93,7 @@ class InProcessDaemon:
         tags: dict[str, str] | None = None,
         raise_on_error: bool = False,
     ) -> dg.ExecuteInProcessResult:
-        """Materialise assets and evaluate their checks, as Dagster's own asset job does.
+        """Materialize assets and evaluate their checks, as Dagster's own asset job does.
 
         A range of partitions is asked for by Dagster's two tags for it.
         """
@@ -134,11 +134,11 @@ class InProcessDaemon:
         return results
 
     def serve(self, *, raise_on_error: bool = False) -> list[dg.ExecuteInProcessResult]:
-        """Materialise whatever is ready, until a tick asks for nothing and ends nothing."""
+        """Materialize whatever is ready, until a tick asks for nothing and ends nothing."""
         results: list[dg.ExecuteInProcessResult] = []
         while True:
             before = self._open_waiters()
-            asked = self.tick(MATERIALISE_SENSOR).run_requests or ()
+            asked = self.tick(MATERIALIZE_SENSOR).run_requests or ()
             if not asked and self._open_waiters() == before:
                 return results
             results += [self.launch(request, raise_on_error=raise_on_error) for request in asked]
@@ -150,7 +150,7 @@ class InProcessDaemon:
             The Dagster runs of assets.
 
         Raises:
-            dagster.Failure: ``raise_on_error`` is set, and a partition did not materialise; or
+            dagster.Failure: ``raise_on_error`` is set, and a partition did not materialize; or
                 whatever else an asset's function has raised then.
         """
         results = self.serve(raise_on_error=raise_on_error)  # ends what nobody wants any more

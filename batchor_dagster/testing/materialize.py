@@ -1,4 +1,4 @@
-"""Materialising batch assets in a test: request, sensors and provider in one process."""
+"""Materializing batch assets in a test: request, sensors and provider in one process."""
 
 import shutil
 import tempfile
@@ -15,8 +15,8 @@ import dagster as dg
 from batchor_core import BatchRunner
 from batchor_core.integration import RunRecord, Waiter, WaiterState
 from batchor_core.simulator import Simulator
-from batchor_dagster.connections import open_runner
 from batchor_dagster.constants import TAG_PARTITION_RANGE_END, TAG_PARTITION_RANGE_START
+from batchor_dagster.resources.connections import open_runner
 from batchor_dagster.testing.clock import MovedClock
 from batchor_dagster.testing.code_location import CodeLocation
 from batchor_dagster.testing.daemon import InProcessDaemon
@@ -48,11 +48,11 @@ def materialize_batch_assets(
     folder: Path | None = None,
     raise_on_error: bool = True,
 ) -> BatchMaterializeResult:
-    """Materialise batch assets, and others around them, against a simulated provider.
+    """Materialize batch assets, and others around them, against a simulated provider.
 
     As ``dagster.materialize``, with all that comes after the request: both sensors, the advance
-    job and the materialise runs are executed in this process, by the code that runs in production,
-    until everything is materialised or nothing helps any more. Nothing waits: time is moved, for
+    job and the materialize runs are executed in this process, by the code that runs in production,
+    until everything is materialized or nothing helps any more. Nothing waits: time is moved, for
     the provider and for the batch runs, and never for Dagster.
 
     Every provider's resource is led to the simulator, whatever it says. Of a ``Definitions``, the
@@ -78,11 +78,11 @@ def materialize_batch_assets(
         simulator: As the fixture gives it, with faults and answers of your own; default: one that
             answers for as long as this call lasts.
         folder: Where state and results are kept; default: a folder that goes with the result.
-            Given again, together with the instance, it goes on with what was materialised before.
+            Given again, together with the instance, it goes on with what was materialized before.
         raise_on_error: Raise what fails first; otherwise the result says what failed.
 
     Raises:
-        dagster.Failure: A partition's verdict is that it failed, or it was not materialised for
+        dagster.Failure: A partition's verdict is that it failed, or it was not materialized for
             another reason, and ``raise_on_error`` is set.
         ConfigurationError: There is no batch asset, or its resource or the sensors are missing.
         ValueError: The selected assets have several kinds of partitions, or keys are missing.
@@ -187,7 +187,7 @@ class _Attempt:
         )
 
     def _problems(self) -> list[str]:
-        """Return why something has not materialised."""
+        """Return why something has not materialized."""
         failed = [
             f"{event.step_key}: {_message(event)}"
             for asked in self._requests

@@ -10,8 +10,6 @@ from pydantic import BaseModel, PrivateAttr
 from batchor_core import ConfigurationError
 from batchor_core.integration import Clock
 from batchor_core.simulator import Simulator
-from batchor_dagster.connections import BATCHOR_RESOURCE
-from batchor_dagster.io_manager import BatchParquetIOManager
 from batchor_dagster.resources import (
     AnthropicBatchResource,
     BatchorResource,
@@ -19,6 +17,8 @@ from batchor_dagster.resources import (
     OpenAIBatchResource,
     ProviderBatchResource,
 )
+from batchor_dagster.resources.connections import BATCHOR_RESOURCE
+from batchor_dagster.resources.io_manager import BatchParquetIOManager
 
 IO_MANAGER = "io_manager"
 _ACCOUNTS: Mapping[str, type[ProviderBatchResource]] = {

@@ -1,4 +1,4 @@
-"""What came of materialising batch assets in a test."""
+"""What came of materializing batch assets in a test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class BatchMaterializeResult:
     """The outcome of ``materialize_batch_assets``.
 
     Attributes:
-        success: Whether everything that was selected materialised.
+        success: Whether everything that was selected materialized.
         problems: Why something did not, for people.
         requests: The Dagster runs that asked, in their order.
         dagster_runs: All Dagster runs of assets: those that asked, and those that the sensor
-            launched to materialise what was answered.
+            launched to materialize what was answered.
         batch_runs: The batch runs that were opened, with their counts and costs, oldest first.
         ledger: What the simulated provider knows since it was started: its batches, how many
             requests it executed (``executed``), and each of them (``entries``).
@@ -72,7 +72,7 @@ class BatchMaterializeResult:
         return table
 
     def materializations(self, asset: AssetName) -> list[dg.AssetMaterialization]:
-        """Return an asset's materialisations, oldest first."""
+        """Return an asset's materializations, oldest first."""
         key = _key(asset)
         found = [
             event.step_materialization_data.materialization
@@ -82,20 +82,20 @@ class BatchMaterializeResult:
         return [each for each in found if each.asset_key == key]
 
     def partitions(self, asset: AssetName) -> list[str | None]:
-        """Return the partitions of an asset that were materialised, oldest first."""
+        """Return the partitions of an asset that were materialized, oldest first."""
         return [each.partition for each in self.materializations(asset)]
 
     def metadata(self, asset: AssetName, partition_key: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an asset's newest materialisation, as plain values.
+        """Return the metadata of an asset's newest materialization, as plain values.
 
         Raises:
-            KeyError: It was not materialised.
+            KeyError: It was not materialized.
         """
         for each in reversed(self.materializations(asset)):
             if partition_key in (None, each.partition):
                 return {name: entry.value for name, entry in each.metadata.items()}
         raise KeyError(
-            f"{_key(asset).to_user_string()!r} {partition_key or ''} was not materialised"
+            f"{_key(asset).to_user_string()!r} {partition_key or ''} was not materialized"
         )
 
     def checks(self, asset: AssetName) -> list[dg.AssetCheckEvaluation]:

@@ -37,7 +37,7 @@ def test_everything_is_found(repository: dg.RepositoryDefinition) -> None:
     assert {key.to_user_string() for key in keys} == ASSETS
     assert {sensor.name for sensor in repository.sensor_defs} == {
         "batchor_advance_sensor",
-        "batchor_materialise_sensor",
+        "batchor_materialize_sensor",
     }
 
 
@@ -66,7 +66,7 @@ def test_summaries_count_what_was_answered() -> None:
 
 
 def test_plot_is_a_small_picture_and_the_same_each_time() -> None:
-    """The picture is stored with every materialisation, so it has to stay small."""
+    """The picture is stored with every materialization, so it has to stay small."""
     frame = pl.LazyFrame([_row("billing"), _row("login"), _failed_row()])
     first, second = (report(frame).metadata["plot"].value for _ in range(2))
     head, _, data = first.removesuffix(")").partition(";base64,")

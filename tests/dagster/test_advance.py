@@ -12,9 +12,9 @@ import pytest
 
 from batchor_core import BatchJob, BatchRunner, OpenAIProviderConfig
 from batchor_core.model.states import RunControlState, WaiterState
-from batchor_dagster.advance_tick import AdvanceCursor
 from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY
-from batchor_dagster.sensor_state import ADVANCE_SENSOR
+from batchor_dagster.sensors.advance_tick import AdvanceCursor
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR
 from tests.dagster.world import KEY, MODEL, World, answers_asset, failure, rows_of
 
 UNAUTHORIZED = {"kind": "http_error", "status": 401, "message": "Incorrect API key provided."}
@@ -157,7 +157,7 @@ def test_rows_that_nobody_has_claimed_are_not_sent(
         orphan = runner.open(job).ingest()
 
     assert world.advance_tick(answers) == []
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     assert world.batches == []
     assert world.store.get_run(orphan.run_id).state == "running"
 
@@ -207,7 +207,7 @@ def test_resumed_run_goes_on(world: World, answers: dg.AssetsDefinition) -> None
     world.store.set_control(world.run.run_id, RunControlState.RUN, None)
     world.finish(answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 def test_batch_run_that_cannot_be_advanced_harms_no_other(
@@ -226,7 +226,7 @@ def test_batch_run_that_cannot_be_advanced_harms_no_other(
     assert world.runs[0].control == "pause"
     assert world.runs[1].state == "succeeded"
     world.serve(answers)
-    assert world.materialised() == ["d1"]
+    assert world.materialized() == ["d1"]
 
 
 def test_unknown_batch_run_fails_its_dagster_run_only(
@@ -257,7 +257,7 @@ def test_key_is_stored_nowhere(
         world.store.set_control(world.run.run_id, RunControlState.RUN, None)
         world.finish(answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
     assert _holders([world.folder]) == []
     logged = caplog.text + "".join(capfd.readouterr())
     assert "STEP_SUCCESS" in logged

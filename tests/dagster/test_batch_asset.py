@@ -18,9 +18,9 @@ from batchor_dagster import (
     batchor_definitions,
     build_batch_sensors,
 )
+from batchor_dagster.asset.declaration import declarations_of
 from batchor_dagster.constants import ADVANCE_JOB
-from batchor_dagster.declaration import declarations_of
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 from tests.dagster.world import DAYS, MODEL, ROWS, Verdict, World, failure, rows_of
 
 
@@ -124,16 +124,16 @@ def test_other_assets_are_passed_over() -> None:
     sensors = build_batch_sensors([answers, *others])
 
     assert list(declarations_of([answers, *others])) == ["answers"]
-    assert [sensor.name for sensor in sensors] == [ADVANCE_SENSOR, MATERIALISE_SENSOR]
+    assert [sensor.name for sensor in sensors] == [ADVANCE_SENSOR, MATERIALIZE_SENSOR]
 
 
 def test_definitions_bundle_what_the_assets_need() -> None:
-    """A user who forgets a sensor or the job has assets that never materialise."""
+    """A user who forgets a sensor or the job has assets that never materialize."""
     answers = batch_asset(model=MODEL, name="answers")(_any_rows)
     resources = {"batchor": BatchorResource(), "openai": OpenAIBatchResource()}
     repository = batchor_definitions([answers], resources=resources).get_repository_def()
 
-    assert {s.name for s in repository.sensor_defs} == {ADVANCE_SENSOR, MATERIALISE_SENSOR}
+    assert {s.name for s in repository.sensor_defs} == {ADVANCE_SENSOR, MATERIALIZE_SENSOR}
     assert repository.has_job(ADVANCE_JOB)
     assert all(s.default_status.value == "RUNNING" for s in repository.sensor_defs)
 
@@ -292,7 +292,7 @@ def test_what_are_no_rows_is_refused_in_words(world: World) -> None:
 
 
 def test_asset_with_a_prefix_given_later_is_the_same_asset(world: World) -> None:
-    """``load_assets_from_modules(key_prefix=…)`` would give assets that never materialise."""
+    """``load_assets_from_modules(key_prefix=…)`` would give assets that never materialize."""
     bare = batch_asset(model=MODEL, name="answers")(_any_rows)
     answers = bare.with_attributes(
         asset_key_replacements={dg.AssetKey("answers"): dg.AssetKey(["mart", "answers"])}

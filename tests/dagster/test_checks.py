@@ -11,15 +11,9 @@ from dagster import ExecuteInProcessResult
 
 from batchor_core import ConfigurationError, RetryPolicy
 from batchor_core.model.states import WaiterState
-from batchor_dagster import (
-    BatchChecks,
-    CheckThreshold,
-    HoldKind,
-    batch_asset,
-    batchor_definitions,
-    hold,
-)
-from batchor_dagster.checks import check_results, check_specs, evaluations, with_all_checks
+from batchor_dagster import BatchChecks, CheckThreshold, HoldKind, batch_asset, batchor_definitions
+from batchor_dagster.asset.checks import check_results, check_specs, evaluations, with_all_checks
+from batchor_dagster.asset.metadata import PartitionTotals
 from batchor_dagster.constants import (
     META_COST_USD,
     META_ERROR_ABOVE,
@@ -29,8 +23,8 @@ from batchor_dagster.constants import (
     TAG_PARTITION_RANGE_START,
     CheckName,
 )
-from batchor_dagster.hold import HoldRequest
-from batchor_dagster.metadata import PartitionTotals
+from batchor_dagster.waiting import hold
+from batchor_dagster.waiting.hold import HoldRequest
 from tests.dagster.world import DAYS, MODEL, ROWS, World, answers_asset, events, failure, rows_of
 
 KEY = dg.AssetKey("answers")
@@ -73,7 +67,7 @@ def test_sensor_s_run_evaluates_every_check_of_its_partition(world: World) -> No
     answers = answers_asset()
     world.request(answers)
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
     assert request.asset_check_keys
     result = world.launch(request, answers)
 
@@ -86,12 +80,12 @@ def test_sensor_s_run_evaluates_every_check_of_its_partition(world: World) -> No
     assert history(world, "failure_rate") == [("PLANNED", "d0"), ("SUCCEEDED", "d0")]
 
 
-def test_evaluations_are_of_what_was_just_materialised(world: World) -> None:
+def test_evaluations_are_of_what_was_just_materialized(world: World) -> None:
     """The UI would show the checks as outdated from the first minute on."""
     answers = answers_asset()
     world.request(answers)
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
     result = world.launch(request, answers)
 
     (record,) = world.instance.fetch_materializations(KEY, limit=5).records
@@ -158,7 +152,7 @@ def test_text_answers_have_no_output_to_be_invalid(world: World) -> None:
 
 
 def test_blocking_check_stops_what_lies_downstream_and_is_final(world: World) -> None:
-    """Bad answers would reach the mart, or the sensor would materialise them three times."""
+    """Bad answers would reach the mart, or the sensor would materialize them three times."""
     answers = answers_asset(
         checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.1, blocking=True))
     )
@@ -173,8 +167,8 @@ def test_blocking_check_stops_what_lies_downstream_and_is_final(world: World) ->
 
     assert [result.success for result in results] == [False]
     assert "1 blocking asset check failed with ERROR severity" in failure(results[0])
-    assert world.materialised() == ["d0"]
-    assert world.materialised("report") == []
+    assert world.materialized() == ["d0"]
+    assert world.materialized("report") == []
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.FAILED
     assert "blocking asset check failed: failure_rate: 1 of 3 rows failed" in (waiter.reason or "")
@@ -194,7 +188,7 @@ def test_passing_blocking_check_lets_downstream_run(world: World) -> None:
     (result,) = world.finish(answers, report)
 
     assert result.success, failure(result)
-    assert world.materialised("report") == ["d0"]
+    assert world.materialized("report") == ["d0"]
 
 
 def test_checks_can_be_switched_off(world: World) -> None:
@@ -346,11 +340,11 @@ def test_range_checks_each_of_its_partitions(world: World) -> None:
     assert [result.success for result in results] == [True]
     ended = sorted(one for one in history(world, "failure_rate") if one[0] != "PLANNED")
     assert ended == [("FAILED", "d1"), ("SUCCEEDED", "d0"), ("SUCCEEDED", "d2")]
-    assert sorted(map(str, world.materialised())) == ["d0", "d1", "d2"]
+    assert sorted(map(str, world.materialized())) == ["d0", "d1", "d2"]
 
 
 def test_blocking_check_of_one_partition_is_final_for_the_range(world: World) -> None:
-    """The whole range would be materialised again and again."""
+    """The whole range would be materialized again and again."""
     answers = ranged(
         checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.1, blocking=True))
     )
@@ -359,7 +353,7 @@ def test_blocking_check_of_one_partition_is_final_for_the_range(world: World) ->
     results = world.finish(answers)
 
     assert [result.success for result in results] == [False]
-    assert sorted(map(str, world.materialised())) == ["d0", "d1", "d2"]
+    assert sorted(map(str, world.materialized())) == ["d0", "d1", "d2"]
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.FAILED
     assert "failure_rate of 'd1': 1 of 3 rows failed" in (waiter.reason or "")

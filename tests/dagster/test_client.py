@@ -186,10 +186,10 @@ def resources(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     }
 
 
-def materialised(
+def materialized(
     result: dg.ExecuteInProcessResult, key: str, partition: str | None = None
 ) -> dict[str, Any]:
-    """The metadata of an asset's materialisation."""
+    """The metadata of an asset's materialization."""
     (found,) = [
         event.materialization
         for event in result.get_asset_materialization_events()
@@ -216,7 +216,7 @@ def test_openai_calls_of_every_endpoint_are_summed(
         assert client.is_closed()
 
     result = dg.materialize([answers], resources=resources)
-    assert materialised(result, "answers") == {
+    assert materialized(result, "answers") == {
         "openai.gpt-4.1-mini.calls": 4,
         "openai.gpt-4.1-mini.prompt_tokens": 3 * 11 + 7,
         "openai.gpt-4.1-mini.completion_tokens": 3 * 5 + 2,
@@ -266,7 +266,7 @@ def test_anthropic_and_gemini_calls_are_counted(
             google.models.embed_content(model="gemini-embedding-001", contents="Hello")
 
     result = dg.materialize([answers], resources=resources)
-    assert materialised(result, "answers") == {
+    assert materialized(result, "answers") == {
         "anthropic.claude-of-tests.calls": 1,
         "anthropic.claude-of-tests.prompt_tokens": 60,
         "anthropic.claude-of-tests.completion_tokens": 6,
@@ -314,7 +314,7 @@ def test_vertex_calls_go_to_the_project(
     ((path, headers, _),) = provider.requests
     assert "/projects/my-project/locations/eu/" in path
     assert headers["authorization"] == f"Bearer {KEY}"
-    assert materialised(result, "answers")["gemini.gemini-2.5-flash.calls"] == 1
+    assert materialized(result, "answers")["gemini.gemini-2.5-flash.calls"] == 1
 
 
 def test_streams_pass_through_uncounted(resources: dict[str, Any]) -> None:
@@ -329,7 +329,7 @@ def test_streams_pass_through_uncounted(resources: dict[str, Any]) -> None:
 
     result = dg.materialize([answers], resources=resources)
     assert words == ["Hi"]
-    assert materialised(result, "answers") == {}
+    assert materialized(result, "answers") == {}
 
 
 def test_refused_calls_are_retried_and_counted_once(
@@ -345,7 +345,7 @@ def test_refused_calls_are_retried_and_counted_once(
 
     result = dg.materialize([answers], resources=resources)
     assert len(provider.requests) == 2
-    assert materialised(result, "answers")["openai.gpt-4.1-mini.calls"] == 1
+    assert materialized(result, "answers")["openai.gpt-4.1-mini.calls"] == 1
 
 
 def test_calls_from_threads_are_all_counted(resources: dict[str, Any]) -> None:
@@ -358,7 +358,7 @@ def test_calls_from_threads_are_all_counted(resources: dict[str, Any]) -> None:
                 pool.submit(client.responses.create, model="gpt-4.1-mini", input="Hello")
 
     result = dg.materialize([answers], resources=resources)
-    assert materialised(result, "answers")["openai.gpt-4.1-mini.calls"] == 40
+    assert materialized(result, "answers")["openai.gpt-4.1-mini.calls"] == 40
 
 
 def test_several_assets_of_one_step_have_their_own_usage(resources: dict[str, Any]) -> None:
@@ -372,8 +372,8 @@ def test_several_assets_of_one_step_have_their_own_usage(resources: dict[str, An
         yield dg.MaterializeResult(asset_key="second", metadata={"rows": 2})
 
     result = dg.materialize([both], resources=resources)
-    assert materialised(result, "first") == {"rows": 1}
-    second = materialised(result, "second")
+    assert materialized(result, "first") == {"rows": 1}
+    second = materialized(result, "second")
     assert (second["rows"], second["openai.gpt-4.1-mini.calls"]) == (2, 1)
 
 
@@ -410,7 +410,7 @@ def test_a_partition_shows_its_own_usage(resources: dict[str, Any]) -> None:
 
     for partition in ("a", "b"):
         result = dg.materialize([answers], resources=resources, partition_key=partition)
-        assert materialised(result, "answers", partition)["openai.gpt-4.1-mini.calls"] == 1
+        assert materialized(result, "answers", partition)["openai.gpt-4.1-mini.calls"] == 1
 
 
 def test_a_range_shows_its_sum_at_each_partition(resources: dict[str, Any]) -> None:
@@ -428,7 +428,7 @@ def test_a_range_shows_its_sum_at_each_partition(resources: dict[str, Any]) -> N
     tags = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "b"}
     result = dg.materialize([answers], resources=resources, tags=tags)
     for partition in ("a", "b"):
-        assert materialised(result, "answers", partition)["openai.gpt-4.1-mini.calls"] == 2
+        assert materialized(result, "answers", partition)["openai.gpt-4.1-mini.calls"] == 2
 
 
 def test_ops_show_usage_at_their_output(resources: dict[str, Any]) -> None:

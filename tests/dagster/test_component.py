@@ -14,19 +14,14 @@ from dagster.components.core.component_tree import ComponentTreeException
 from dagster_shared.serdes import serialize_value
 
 from batchor_core import ChunkPolicy, TokenPrice
-from batchor_dagster import (
-    BatchAssetComponent,
-    BatchorComponent,
-    batch_asset,
-    build_batch_sensors,
-)
-from batchor_dagster.checks import BatchChecks, CheckThreshold
+from batchor_dagster import BatchAssetComponent, BatchorComponent, batch_asset, build_batch_sensors
+from batchor_dagster.asset.checks import BatchChecks, CheckThreshold
+from batchor_dagster.asset.declaration import BatchAssetDeclaration, declarations_of
 from batchor_dagster.components.sources import AssetSource
 from batchor_dagster.constants import TAG_PARTITION_RANGE_END, TAG_PARTITION_RANGE_START
-from batchor_dagster.declaration import BatchAssetDeclaration, declarations_of
 from batchor_dagster.resources import ProviderBatchResource
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
 from batchor_dagster.testing import InProcessDaemon
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 from tests.dagster.dg_project import DgProject, open_project
 from tests.dagster.world import BATCH_SECONDS, KEY, MODEL, World, answers_asset, failure
 
@@ -128,7 +123,7 @@ source: {path: rows.csv}
 """
 
 
-def test_yaml_alone_asks_waits_and_materialises(wired: DgProject, world: World) -> None:
+def test_yaml_alone_asks_waits_and_materializes(wired: DgProject, world: World) -> None:
     """A user without Python would have assets that nobody advances."""
     wired.write("defs/tickets.py", TICKETS)
     schema = "\n".join(f"  {line}" for line in VERDICT.strip().splitlines())
@@ -148,10 +143,10 @@ def test_yaml_alone_asks_waits_and_materialises(wired: DgProject, world: World) 
     daemon = daemon_of(world, definitions)
     keys = [dg.AssetKey("tickets"), dg.AssetKey("answers")]
     assert daemon.materialize(keys, partition_key="d1").success
-    assert world.materialised() == []
+    assert world.materialized() == []
     daemon.finish()
 
-    assert world.materialised() == ["d1"]
+    assert world.materialized() == ["d1"]
     table = world.table(partition="d1")
     assert table["item_id"].to_list() == ["a", "b"]
     assert table["text"].to_list() == ["d1 first", "d1 second"]
@@ -178,12 +173,12 @@ def test_one_pair_of_sensors_serves_yaml_and_python_alike(wired: DgProject, worl
     repository = definitions.get_repository_def()
     assert [sensor.name for sensor in repository.sensor_defs] == [
         ADVANCE_SENSOR,
-        MATERIALISE_SENSOR,
+        MATERIALIZE_SENSOR,
     ]
     daemon = daemon_of(world, definitions)
     assert daemon.materialize([dg.AssetKey("answers"), dg.AssetKey("decorated")]).success
     assert len(daemon.finish()) == 2
-    assert world.materialised("answers") == world.materialised("decorated") == [None]
+    assert world.materialized("answers") == world.materialized("decorated") == [None]
 
 
 def test_sensors_reach_accounts_that_they_do_not_name(wired: DgProject, world: World) -> None:
@@ -217,7 +212,7 @@ def test_sensors_without_the_assets_would_cancel_nothing(world: World) -> None:
         sensor.evaluate_tick(context)
 
 
-def test_materialise_sensor_targets_batch_assets_and_what_hangs_on_them(wired: DgProject) -> None:
+def test_materialize_sensor_targets_batch_assets_and_what_hangs_on_them(wired: DgProject) -> None:
     """Every asset of a project would be shown as launched by our sensor, or none of them."""
     wired.component("answers", ASSET, f"{BARE}llm_model: {MODEL}")
     wired.write(
@@ -233,7 +228,7 @@ def test_materialise_sensor_targets_batch_assets_and_what_hangs_on_them(wired: D
         """,
     )
     repository = wired.load().get_repository_def()
-    selection = repository.get_sensor_def(MATERIALISE_SENSOR).asset_selection
+    selection = repository.get_sensor_def(MATERIALIZE_SENSOR).asset_selection
     assert selection is not None
     found = selection.resolve(repository.asset_graph)
     assert {key.to_user_string() for key in found} == {"answers", "report"}

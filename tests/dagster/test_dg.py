@@ -66,7 +66,7 @@ def test_scaffolded_files_are_a_project_that_loads(project: DgProject) -> None:
         "my_batch",
         "batchor_advance ",
         "batchor_advance_sensor",
-        "batchor_materialise_sensor",
+        "batchor_materialize_sensor",
         "io_manager",
         "openai",
     ):

@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 
 from batchor_core import BatchRunner
 from batchor_dagster import BatchorResource
-from batchor_dagster.elsewhere import out_of_reach
+from batchor_dagster.step.local_places import out_of_reach
 from tests.dagster.world import World, answers_asset
 
 K8S = {"run_launcher": {"module": "dagster_k8s", "class": "K8sRunLauncher"}}

@@ -19,17 +19,17 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 
-from batchor_dagster import hold
 from batchor_dagster.constants import (
     TAG_BACKFILL,
     TAG_KIND,
     TAG_MAX_RETRIES,
     TAG_WAITING_FOR,
     WAITING_POOL,
-)
-from batchor_dagster.hold import (
-    BackfillState,
     HoldKind,
+)
+from batchor_dagster.waiting import hold
+from batchor_dagster.waiting.hold import (
+    BackfillState,
     HoldRequest,
     HoldState,
     backfill_state,

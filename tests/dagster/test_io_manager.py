@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from dagster import AssetsDefinition, DagsterInstance
 
-from batchor_dagster.io_manager import BatchParquetIOManager
+from batchor_dagster.resources.io_manager import BatchParquetIOManager
 from tests.artifacts.servers import ObjectStore, moto
 
 pytestmark = pytest.mark.filterwarnings(

@@ -18,14 +18,14 @@ LANGUAGES = dg.StaticPartitionsDefinition(["de", "fr", "it"])
 
 
 class Flow:
-    """Materialises partitions, in one instance and one folder."""
+    """Materializes partitions, in one instance and one folder."""
 
     def __init__(self, folder: Path, instance: DagsterInstance) -> None:
         self.instance = instance
         self._resources = {"io_manager": BatchParquetIOManager(base_path=str(folder))}
 
     def run(self, *assets: Any, select: Any = None, partition: str | None = None) -> None:
-        """Materialise one asset, or the first of several."""
+        """Materialize one asset, or the first of several."""
         dg.materialize(
             list(assets),
             selection=[select or assets[0]],

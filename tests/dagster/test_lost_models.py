@@ -43,7 +43,7 @@ def test_others_go_on(world: World, gone: Any) -> None:
         world.launch(request, removed, answers)
     world.serve(removed, answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 def test_run_is_not_launched_again_and_again(world: World, gone: Any) -> None:
@@ -64,7 +64,7 @@ def test_run_of_a_removed_asset_is_cancelled(world: World, gone: Any) -> None:
     removed, answers = answers_asset(output=gone, name="removed"), answers_asset()
     world.request(removed)
     _remove_model(world)
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     for _ in range(4):
         for request in world.advance_tick(answers):
             world.launch(request, answers)

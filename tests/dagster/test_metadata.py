@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 
 from batchor_core import ConfigurationError
 from batchor_dagster import batch_asset, constants
-from batchor_dagster.console import console_url
-from batchor_dagster.declaration import BatchAssetDeclaration, declarations_of
-from batchor_dagster.lineage import column_lineage
-from batchor_dagster.metadata import preview_metadata, table_schema
+from batchor_dagster.asset.console import console_url
+from batchor_dagster.asset.declaration import BatchAssetDeclaration, declarations_of
+from batchor_dagster.asset.lineage import column_lineage
+from batchor_dagster.asset.metadata import preview_metadata, table_schema
 from tests.dagster.world import DAYS, MODEL, ROWS, Verdict, World, answers_asset, rows_of
 
 KEY = dg.AssetKey("answers")
@@ -74,7 +74,7 @@ def declaration_of(asset: dg.AssetsDefinition) -> BatchAssetDeclaration:
     return declarations_of([asset])["answers"]
 
 
-def materialised(world: World, *assets: Any) -> dict[str, Any]:
+def materialized(world: World, *assets: Any) -> dict[str, Any]:
     """Metadata values of the partition that the assets end with."""
     world.request(*assets)
     world.finish(*assets)
@@ -85,7 +85,7 @@ def materialised(world: World, *assets: Any) -> dict[str, Any]:
 
 def test_everything_that_can_be_plotted_is_a_number(world: World) -> None:
     """The UI plots numbers alone: cost over time would be a list of texts."""
-    shown = materialised(world, answers_asset())
+    shown = materialized(world, answers_asset())
 
     assert shown["dagster/partition_row_count"] == ROWS
     assert shown["batchor/rows_ok"] == ROWS
@@ -98,7 +98,7 @@ def test_everything_that_can_be_plotted_is_a_number(world: World) -> None:
 
 def test_usage_has_the_names_that_are_plotted_already(world: World) -> None:
     """A dashboard of OpenAI usage would not see what batches use."""
-    shown = materialised(world, answers_asset())
+    shown = materialized(world, answers_asset())
     usage = {key: value for key, value in shown.items() if key.startswith(f"openai.{MODEL}.")}
 
     tokens = [shown["batchor/input_tokens"], shown["batchor/output_tokens"]]
@@ -141,7 +141,7 @@ def test_columns_are_described_down_to_the_nested_ones(world: World) -> None:
     """What a column means would have to be looked up in the code."""
     columns = {
         c.name: c
-        for c in materialised(world, reviews_asset(), tickets)["dagster/column_schema"].columns
+        for c in materialized(world, reviews_asset(), tickets)["dagster/column_schema"].columns
     }
 
     assert columns["mood"].description == "How they feel."
@@ -200,7 +200,7 @@ def test_schema_is_not_guessed() -> None:
 
 def test_lineage_leads_back_to_the_upstream_columns(world: World) -> None:
     """Nobody could tell which columns a model has seen, or where a kept one comes from."""
-    shown = materialised(world, reviews_asset(keep={"amount": float, "added": int}), tickets)
+    shown = materialized(world, reviews_asset(keep={"amount": float, "added": int}), tickets)
     lineage = shown["dagster/column_lineage"].deps_by_column
 
     assert {
@@ -225,13 +225,13 @@ def test_lineage_that_is_not_plain_is_not_guessed(world: World) -> None:
     def answers(tickets: pl.DataFrame, customers: pl.DataFrame) -> pl.DataFrame:
         return tickets
 
-    assert "dagster/column_lineage" not in materialised(world, answers, tickets, customers)
+    assert "dagster/column_lineage" not in materialized(world, answers, tickets, customers)
 
 
 def test_lineage_can_be_said(world: World) -> None:
     """A function that renames columns would have a false lineage, and no way to mend it."""
     said = {"amount": [dg.TableColumnDep(dg.AssetKey("invoices"), "total")]}
-    shown = materialised(world, reviews_asset(column_lineage=said), tickets)
+    shown = materialized(world, reviews_asset(column_lineage=said), tickets)
     assert shown["dagster/column_lineage"].deps_by_column == said
 
     declaration = declaration_of(reviews_asset(column_lineage={}))
@@ -319,7 +319,7 @@ def test_console_is_linked_where_its_address_is_known(case: str) -> None:
 
 def test_no_link_leads_away_from_another_host(world: World) -> None:
     """A batch of a compatible host would be looked for, in vain, in OpenAI's console."""
-    shown = materialised(world, answers_asset())
+    shown = materialized(world, answers_asset())
     assert shown["batchor/provider_batches"]
     assert not [key for key in shown if key.startswith("batchor/console")]
 

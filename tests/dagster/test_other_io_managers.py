@@ -55,7 +55,7 @@ def judged(**options: Any) -> dg.AssetsDefinition:
     return judged
 
 
-def materialise(world: World, *assets: Any, day: str = DAY) -> None:
+def materialize(world: World, *assets: Any, day: str = DAY) -> None:
     """Ask for a partition, and have it answered and stored."""
     assert world.request(*assets, partition=day).success
     results = world.finish(*assets)
@@ -79,7 +79,7 @@ class TestDuckDB:
 
         asset = judged(io_type="eager", metadata={"partition_expr": "day"})
         for day in (DAY, "2026-01-07", DAY):  # the last replaces what the first has stored
-            materialise(world, asset, day=day)
+            materialize(world, asset, day=day)
         with duckdb.connect(str(database)) as connection:
             stored = connection.sql(
                 "SELECT day::VARCHAR, count(*), count(label), count(batch_cost_usd) "
@@ -100,7 +100,7 @@ class TestDuckDB:
             return judged.select("day", "score")
 
         for day in (DAY, "2026-01-07"):
-            materialise(world, asset, report, day=day)
+            materialize(world, asset, report, day=day)
         assert [frame.height for frame in seen] == [ROWS, ROWS]
         assert {str(day) for day in seen[1]["day"]} == {"2026-01-07"}
 
@@ -109,9 +109,9 @@ class TestDuckDB:
         lazy = judged(metadata={"partition_expr": "day"})
         assert world.request(lazy, partition=DAY).success
         assert not any(result.success for result in world.finish(lazy) if events(result, "judged"))
-        assert world.materialised("judged") == []
-        materialise(world, judged(io_type="eager", metadata={"partition_expr": "day"}))
-        assert world.materialised("judged") == [DAY]
+        assert world.materialized("judged") == []
+        materialize(world, judged(io_type="eager", metadata={"partition_expr": "day"}))
+        assert world.materialized("judged") == [DAY]
         assert len(world.batches) == 1
 
 
@@ -130,7 +130,7 @@ class TestDagsterPolars:
 
     def test_frames_are_stored(self, world: World, tmp_path: Path) -> None:
         """Teams that use it already could not keep it."""
-        materialise(world, judged(io_type="eager"))
+        materialize(world, judged(io_type="eager"))
         table = pl.read_parquet(tmp_path / "frames" / "judged" / f"{DAY}.parquet")
         assert table.height == ROWS
         assert table["label"].null_count() == 0
@@ -148,7 +148,7 @@ class TestDagsterPolars:
         def lazy(judged: pl.LazyFrame) -> None:
             seen.append(judged.collect().height)
 
-        materialise(world, judged(io_type="eager"), eager, lazy)
+        materialize(world, judged(io_type="eager"), eager, lazy)
         assert seen == [ROWS, ROWS]
 
     @polars_cannot_load
@@ -163,5 +163,5 @@ class TestDagsterPolars:
         def answers(reviews: pl.LazyFrame) -> pl.LazyFrame:
             return reviews
 
-        materialise(world, reviews, answers)
-        assert world.materialised("answers") == [DAY]
+        materialize(world, reviews, answers)
+        assert world.materialized("answers") == [DAY]

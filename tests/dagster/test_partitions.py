@@ -21,7 +21,7 @@ def _answers(partitions_def: dg.PartitionsDefinition) -> dg.AssetsDefinition:
 
 
 @pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # Dagster's own
-def test_multi_dimensional_partition_materialises(world: World) -> None:
+def test_multi_dimensional_partition_materializes(world: World) -> None:
     """Assets by day and region could not be batch assets."""
     dimensions = {
         "region": dg.StaticPartitionsDefinition(["eu", "us"]),
@@ -32,7 +32,7 @@ def test_multi_dimensional_partition_materialises(world: World) -> None:
     assert world.request(answers, partition=key).success
     world.finish(answers)
 
-    assert world.materialised() == [str(key)]
+    assert world.materialized() == [str(key)]
 
 
 def test_any_text_is_a_partition_key(world: World) -> None:
@@ -43,7 +43,7 @@ def test_any_text_is_a_partition_key(world: World) -> None:
         assert world.request(answers, partition=key).success
     world.finish(answers)
 
-    assert sorted(filter(None, world.materialised())) == sorted(keys)
+    assert sorted(filter(None, world.materialized())) == sorted(keys)
     for key in keys:
         path = Path(world.folder / "out" / "answers" / f"{path_segment(key)}.parquet")
         assert key in pl.read_parquet(path)["output_text"][0]
@@ -58,7 +58,7 @@ def test_removed_partition_ends_its_waiters(world: World) -> None:
     world.instance.delete_dynamic_partition("files", "deleted")
     world.finish(answers)
 
-    assert world.materialised() == ["kept"]
+    assert world.materialized() == ["kept"]
     ended = {waiter.partitions[0]: waiter for waiter in world.waiters}
     assert ended["deleted"].state is WaiterState.CANCELLED
     assert "'deleted'" in (ended["deleted"].reason or "")

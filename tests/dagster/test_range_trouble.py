@@ -8,10 +8,11 @@ import pytest
 
 from batchor_core import ChunkPolicy
 from batchor_core.model.states import RunControlState, WaiterState
-from batchor_dagster import batch_asset, materialise_tick
-from batchor_dagster import request as request_module
+from batchor_dagster import batch_asset
 from batchor_dagster.constants import META_BATCH_RUN
-from batchor_dagster.serving import end_waiter, segments_of
+from batchor_dagster.sensors import materialize_tick
+from batchor_dagster.step import request as request_module
+from batchor_dagster.waiting.serving import end_waiter, segments_of
 from tests.dagster.test_ranges import SINGLE_RUN, ask, changed, ranged
 from tests.dagster.world import MODEL, ROWS, World, failure, rows_of, while_waiting
 
@@ -29,17 +30,17 @@ def spoil(world: World, day: str) -> None:
 def test_what_is_left_of_a_range_is_still_delivered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition would pass for materialised since another one was, under the same run key."""
-    monkeypatch.setattr(materialise_tick, "RUNS_PER_BACKFILL", 1)
+    """A partition would pass for materialized since another one was, under the same run key."""
+    monkeypatch.setattr(materialize_tick, "RUNS_PER_BACKFILL", 1)
     spoil(world, "d1")
     before, after = (make(max_failure_rate=0.5) for make in (ranged, changed))
     ask(world, before, "d0", "d2")
     world.drive(before)
-    (first,) = world.materialise_tick(before)
+    (first,) = world.materialize_tick(before)
     assert world.launch(first, before).success
     ask(world, after, "d0", "d1")
     world.finish(after)
-    assert "d2" in world.materialised()
+    assert "d2" in world.materialized()
 
 
 def test_verdict_stays_with_its_partition(world: World) -> None:
@@ -48,16 +49,16 @@ def test_verdict_stays_with_its_partition(world: World) -> None:
     before, after = (make(max_failure_rate=0.5) for make in (ranged, changed))
     ask(world, before, "d0", "d3")
     world.drive(before)
-    first, queued, _ = world.materialise_tick(before)
+    first, queued, _ = world.materialize_tick(before)
     assert world.launch(first, before).success
     world.request(after, partition="d0")
-    world.materialise_tick(after)
+    world.materialize_tick(after)
     assert not world.launch(queued, after).success
     waiter = world.waiters[0]
     states = {key: s.state for s in segments_of(waiter) for key in s.partitions}
     assert states["d2"] == states["d3"] == "open"
     world.finish(after)
-    assert {"d2", "d3"} <= set(world.materialised())
+    assert {"d2", "d3"} <= set(world.materialized())
 
 
 def test_queued_run_does_not_bring_back_old_answers(world: World) -> None:
@@ -65,7 +66,7 @@ def test_queued_run_does_not_bring_back_old_answers(world: World) -> None:
     before, after = ranged(), changed()
     ask(world, before, "d0", "d2")
     world.drive(before)
-    (old,) = world.materialise_tick(before)
+    (old,) = world.materialize_tick(before)
     world.request(after, partition="d1")
     world.finish(after)
     assert "asked for again meanwhile" in failure(world.launch(old, after))
@@ -86,9 +87,9 @@ def test_waiting_range_leaves_the_rest_to_the_sensors(world: World) -> None:
 
     with while_waiting(world, take_over):
         result = ask(world, before, "d0", "d3")
-    assert "the sensors materialise all of them" in failure(result)
+    assert "the sensors materialize all of them" in failure(result)
     world.finish(after)
-    assert {"d0", "d1", "d2", "d3"} <= set(world.materialised())
+    assert {"d0", "d1", "d2", "d3"} <= set(world.materialized())
     assert WaiterState.OPEN not in {waiter.state for waiter in world.waiters}
 
 
@@ -126,7 +127,7 @@ def test_cancelled_range_keeps_what_others_want(world: World) -> None:
     end_waiter(world.store, world.waiters[0], "terminated")
     world.finish(answers)
     assert sorted(world.batches) == ["cancelled"] * 3 + ["completed"]
-    assert world.materialised() == ["d1"]
+    assert world.materialized() == ["d1"]
 
 
 def test_request_behind_a_paused_run_says_so(

@@ -44,7 +44,7 @@ def range_tags(first: str, last: str) -> dict[str, str]:
 
 
 def ask(world: World, asset: Any, first: str, last: str, **options: Any) -> Any:
-    """Materialise a range of partitions as a backfill does."""
+    """Materialize a range of partitions as a backfill does."""
     others = options.pop("others", ())
     tags = range_tags(first, last)
     return world.request(asset, *others, partition=None, tags=tags, **options)
@@ -64,11 +64,11 @@ def test_a_range_is_one_batch_run(world: World) -> None:
     assert world.batches == ["validating"] or len(world.batches) == 1
     (waiter,) = world.waiters
     assert waiter.partitions == ("d3", "d4", "d5", "d6")
-    assert world.materialised() == []
+    assert world.materialized() == []
     (result,) = [r for r in world.finish(answers) if r.dagster_run.asset_selection]
     assert result.success
     assert world.run.state is RunState.SUCCEEDED
-    assert sorted(map(str, world.materialised())) == ["d3", "d4", "d5", "d6"]
+    assert sorted(map(str, world.materialized())) == ["d3", "d4", "d5", "d6"]
     assert world.waiters[0].state is WaiterState.SERVED
     for day in waiter.partitions:
         table = world.table(partition=day)
@@ -105,7 +105,7 @@ def test_a_bad_partition_fails_alone(world: World) -> None:
     served = [r for r in results if r.dagster_run.asset_selection]
     assert [r.success for r in served] == [True, False, True]
     assert "3 of 3 rows failed" in failure(served[1])
-    assert set(world.materialised()) == {"d0", "d1", "d3", "d4"}
+    assert set(world.materialized()) == {"d0", "d1", "d3", "d4"}
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.FAILED
     assert "3 of 3 rows failed" in str(waiter.reason)
@@ -117,7 +117,7 @@ def test_waiting_range(world: World) -> None:
     with while_waiting(world, world.provider_works):
         result = ask(world, answers, "d0", "d2")
     assert result.success
-    assert set(world.materialised()) == {"d0", "d1", "d2"}
+    assert set(world.materialized()) == {"d0", "d1", "d2"}
 
 
 def test_inputs_come_by_partition(world: World) -> None:
@@ -181,19 +181,19 @@ def test_overlapping_ranges_share_what_is_in_work(world: World) -> None:
     assert world.sim.ledger().executed() == 6 * ROWS
     assert world.sim.ledger().paid_twice() == []
     assert [w.state for w in world.waiters] == [WaiterState.SERVED] * 3
-    counts = {day: world.materialised().count(day) for day in ("d0", "d2", "d3", "d5")}
+    counts = {day: world.materialized().count(day) for day in ("d0", "d2", "d3", "d5")}
     assert counts == {"d0": 1, "d2": 2, "d3": 2, "d5": 1}
 
 
 def test_one_partition_of_a_range_in_work_can_be_joined(world: World) -> None:
-    """Whoever materialises one day out of a backfill would pay for it again."""
+    """Whoever materializes one day out of a backfill would pay for it again."""
     answers = ranged()
     ask(world, answers, "d0", "d3")
     assert world.request(answers, partition="d1").success
     assert len(world.runs) == 1
     world.finish(answers)
     assert world.sim.ledger().executed() == 4 * ROWS
-    assert world.materialised().count("d1") == 2
+    assert world.materialized().count("d1") == 2
 
 
 def test_one_changed_partition_is_superseded_alone(world: World) -> None:
@@ -209,7 +209,7 @@ def test_one_changed_partition_is_superseded_alone(world: World) -> None:
     served = [r for r in results if r.dagster_run.asset_selection]
     assert all(result.success for result in served)
     assert [w.state for w in world.waiters] == [WaiterState.SERVED] * 3
-    assert {day: world.materialised().count(day) for day in ("d0", "d1", "d2", "d3")} == {
+    assert {day: world.materialized().count(day) for day in ("d0", "d1", "d2", "d3")} == {
         "d0": 1,
         "d1": 2,
         "d2": 1,
@@ -227,7 +227,7 @@ def test_a_whole_range_is_superseded(world: World) -> None:
     world.finish(changed())
     assert world.batches[0] == "cancelled"
     assert {w.run_id for w in world.waiters} == {second.run_id}
-    assert sorted(map(str, world.materialised())) == sorted(["d0", "d1", "d2", "d3"] * 2)
+    assert sorted(map(str, world.materialized())) == sorted(["d0", "d1", "d2", "d3"] * 2)
 
 
 def test_a_delivered_range_asks_only_what_has_changed(world: World) -> None:
@@ -253,7 +253,7 @@ def test_partitions_that_are_gone_are_given_up(world: World) -> None:
     results = world.finish(answers)
     served = [r for r in results if r.dagster_run.asset_selection]
     assert [r.success for r in served] == [True, True]
-    assert sorted(map(str, world.materialised())) == [names[0], names[1], names[3], names[4]]
+    assert sorted(map(str, world.materialized())) == [names[0], names[1], names[3], names[4]]
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.CANCELLED
     assert "not defined any more" in str(waiter.reason)
@@ -266,9 +266,9 @@ def test_partitions_that_go_while_they_are_served(world: World) -> None:
     answers = ranged(partitions_def=files)
     ask(world, answers, "a", "c")
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
     world.instance.delete_dynamic_partition("files", "b")
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.CANCELLED
     assert "'b' is not defined any more" in str(waiter.reason)
@@ -276,7 +276,7 @@ def test_partitions_that_go_while_they_are_served(world: World) -> None:
 
 
 def test_range_that_has_grown_is_refused(world: World) -> None:
-    """A partition that nobody asked for would be materialised empty, or with another's rows."""
+    """A partition that nobody asked for would be materialized empty, or with another's rows."""
     keys = ["a", "c"]
 
     def asset() -> dg.AssetsDefinition:
@@ -284,11 +284,11 @@ def test_range_that_has_grown_is_refused(world: World) -> None:
 
     ask(world, asset(), "a", "c")
     world.drive(asset())
-    (request,) = world.materialise_tick(asset())
+    (request,) = world.materialize_tick(asset())
     keys.insert(1, "b")
     result = world.launch(request, asset())
     assert "or were defined anew" in failure(result)
-    assert world.materialised() == []
+    assert world.materialized() == []
 
 
 @pytest.mark.filterwarnings("ignore:Non-compliant tag keys")  # Dagster's own, of dimensions
@@ -317,7 +317,7 @@ def test_ranges_over_two_dimensions(world: World, bad: str | None) -> None:
     assert len(served) == (1 if bad is None else 3)
     days, regions = ("2026-01-02", "2026-01-03"), ("eu", "us")
     good = {f"{d}|{r}" for d in days for r in regions if f"{d} in {r}" != bad}
-    assert set(map(str, world.materialised())) == good
+    assert set(map(str, world.materialized())) == good
     for key in good:
         table = pl.read_parquet(
             world.resources["io_manager"].path_for(["answers"], key).path, glob=False

@@ -1,4 +1,4 @@
-"""What materialising a batch asset does, before and after its answers are there."""
+"""What materializing a batch asset does, before and after its answers are there."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.dagster.world import (
 )
 
 
-def test_request_submits_and_materialises_nothing(world: World) -> None:
+def test_request_submits_and_materializes_nothing(world: World) -> None:
     """A request would hold a worker, or claim answers that are not there."""
     answers = answers_asset()
     result = world.request(answers)
@@ -34,13 +34,13 @@ def test_request_submits_and_materialises_nothing(world: World) -> None:
     assert seen["batchor/progress_rows_in_flight"] == seen["batchor/progress_rows"] == ROWS
 
 
-def test_the_sensors_materialise_what_was_requested(world: World) -> None:
+def test_the_sensors_materialize_what_was_requested(world: World) -> None:
     """Answers would be paid for and never be handed over."""
     answers = answers_asset()
     world.request(answers)
     world.finish(answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
     assert world.table()["batch_status"].to_list() == ["ok"] * ROWS
     assert [waiter.state for waiter in world.waiters] == [WaiterState.SERVED]
     assert world.sim.ledger().paid_twice() == []
@@ -56,7 +56,7 @@ def test_second_request_attaches(world: World) -> None:
     assert world.batches == ["in_progress"]
     assert [waiter.run_id for waiter in world.waiters] == [world.run.run_id] * 2
     world.finish(answers)
-    assert world.materialised() == ["d0", "d0"]  # one for each who asked
+    assert world.materialized() == ["d0", "d0"]  # one for each who asked
 
 
 def test_request_with_other_rows_supersedes_the_first(world: World) -> None:
@@ -78,7 +78,7 @@ def test_request_with_other_rows_supersedes_the_first(world: World) -> None:
     assert {waiter.run_id for waiter in world.waiters} == {second.run_id}
     world.finish(answers)
     assert world.batches == ["cancelled", "completed"]
-    assert world.materialised() == [None, None]  # both who asked get today's answers
+    assert world.materialized() == [None, None]  # both who asked get today's answers
     assert world.table(partition=None).height == 5
     assert world.sim.ledger().paid_twice() == []
 
@@ -111,10 +111,10 @@ def test_request_during_a_cancellation_takes_its_place(world: World) -> None:
 
     assert [run.predecessor is None for run in world.runs] == [True, False]
     world.finish(answers)
-    assert set(world.materialised()) == {"d0"}
+    assert set(world.materialized()) == {"d0"}
 
 
-def test_finished_run_is_materialised_at_once(world: World) -> None:
+def test_finished_run_is_materialized_at_once(world: World) -> None:
     """Without a daemon there would be no way to get at the answers."""
     answers = answers_asset()
     world.request(answers)
@@ -138,8 +138,8 @@ def test_delivered_partition_is_asked_anew(world: World) -> None:
     assert world.batches == ["completed", "in_progress"]
 
 
-def test_materialising_again_asks_what_has_changed(world: World) -> None:
-    """A partition that is materialised again would be paid for again."""
+def test_materializing_again_asks_what_has_changed(world: World) -> None:
+    """A partition that is materialized again would be paid for again."""
     rows = [rows_of("d0", 4)]
 
     @batch_asset(model=MODEL)
@@ -157,7 +157,7 @@ def test_materialising_again_asks_what_has_changed(world: World) -> None:
     assert world.sim.ledger().executed() == 6
     assert second["output_text"].to_list()[:4] == first["output_text"].to_list()
     assert second["batch_reused"].to_list() == [True] * 4 + [False] * 2
-    assert world.materialised() == [None, None]
+    assert world.materialized() == [None, None]
 
 
 def test_unchanged_partition_needs_no_batch(world: World) -> None:
@@ -169,11 +169,11 @@ def test_unchanged_partition_needs_no_batch(world: World) -> None:
     world.finish(answers)
 
     assert world.batches == ["completed"]
-    assert world.materialised() == ["d0", "d0"]
+    assert world.materialized() == ["d0", "d0"]
     assert world.table()["batch_reused"].all()
 
 
-def test_waiting_asset_materialises_in_its_own_request(world: World) -> None:
+def test_waiting_asset_materializes_in_its_own_request(world: World) -> None:
     """Small jobs and tests would need a daemon."""
     answers = answers_asset(wait=True)
     with while_waiting(world, world.provider_works):
@@ -182,7 +182,7 @@ def test_waiting_asset_materialises_in_its_own_request(world: World) -> None:
     assert "ASSET_MATERIALIZATION" in events(result), failure(result)
     assert world.table().height == ROWS
     assert [waiter.state for waiter in world.waiters] == [WaiterState.SERVED]
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
 
 
 def test_interrupted_wait_cancels_its_batch(world: World) -> None:
@@ -199,14 +199,14 @@ def test_interrupted_wait_cancels_its_batch(world: World) -> None:
     assert world.batches == ["cancelled"]
 
 
-def test_materialise_sensor_leaves_a_waiting_request_alone(world: World) -> None:
-    """A partition would be materialised twice: by its request, and by the sensor."""
+def test_materialize_sensor_leaves_a_waiting_request_alone(world: World) -> None:
+    """A partition would be materialized twice: by its request, and by the sensor."""
     answers = answers_asset(wait=True)
     asked: list[object] = []
 
     def finish_behind_its_back() -> None:
         world.provider_works()
-        asked.extend(world.materialise_tick(answers))
+        asked.extend(world.materialize_tick(answers))
 
     with while_waiting(world, finish_behind_its_back):
         assert world.request(answers).success
@@ -303,7 +303,7 @@ def test_changed_settings_of_the_account_do_not_lose_the_run(world: World) -> No
     )
     world.finish(answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 def _assert_no_leftovers(world: World) -> None:

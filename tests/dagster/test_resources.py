@@ -175,7 +175,7 @@ class TestLifecycle:
         assert world.request(answers).success
         assert open_files(state) == []
         assert open_clients() == before
-        assert world.materialise_tick(answers) == []
+        assert world.materialize_tick(answers) == []
         world.provider_works()
         requests = world.advance_tick(answers)
         assert requests
@@ -277,7 +277,7 @@ class TestBudgets:
         answers = answers_asset(**options, budget_usd=1)
         assert world.request(answers).success
         world.finish(answers)
-        assert world.materialised() == ["d0"]
+        assert world.materialized() == ["d0"]
         assert world.runs[-1].budget_usd == 1
 
     def test_waiting_in_the_step_fails_alike(self, world: World) -> None:
@@ -298,7 +298,7 @@ class TestBudgets:
         assert "the day's budget of $0.01 " in failure(world.request(answers, partition="d1"))
         assert len(world.batches) == 1
         world.finish(answers)
-        assert world.materialised() == ["d0"]
+        assert world.materialized() == ["d0"]
 
     def test_a_budget_that_ends_on_the_way_is_shown_and_can_be_raised(self, world: World) -> None:
         """The partition would stand still, and nothing in Dagster would say why."""
@@ -314,11 +314,11 @@ class TestBudgets:
             told for told in world.observations() if "pause" in told["batchor/progress_status"]
         ]
         assert "budget: the run's budget of $" in paused[-1]["batchor/progress_status"]
-        assert world.materialised() == []
+        assert world.materialized() == []
         more = answers_asset(**options, budget_usd=estimate * 10)
         assert world.request(more).success
         world.finish(more)
-        assert set(world.materialised()) == {"d0"}
+        assert set(world.materialized()) == {"d0"}
         assert len(world.batches) == 2
 
     def test_a_budget_without_a_price_is_refused(self, world: World) -> None:

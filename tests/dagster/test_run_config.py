@@ -33,7 +33,7 @@ def config(asset: str = "answers", **values: Any) -> dict[str, Any]:
     return {"ops": {asset: {"config": values}}}
 
 
-def materialise(world: World, asset: Any, **values: Any) -> None:
+def materialize(world: World, asset: Any, **values: Any) -> None:
     """Ask for the partition and let everything happen."""
     result = world.request(asset, run_config=config(**values))
     assert result.success, failure(result)
@@ -73,11 +73,11 @@ def test_dry_run_of_a_backfill_warns(world: World, capfd: pytest.CaptureFixture[
 def test_first_rows_only(world: World) -> None:
     """Trying out a prompt on three rows would send a million."""
     answers = answers_asset()
-    materialise(world, answers, limit_rows=2)
+    materialize(world, answers, limit_rows=2)
     assert world.table()["item_id"].to_list() == ["0", "1"]
     assert world.sim.ledger().executed() == 2
     # The whole partition is asked next: what was tried out is not paid for again.
-    materialise(world, answers)
+    materialize(world, answers)
     assert world.table().height == ROWS
     assert world.sim.ledger().executed() == ROWS
 
@@ -98,12 +98,12 @@ def test_what_is_asked_again(world: World, refresh: str, asked_again: int) -> No
         return answers
 
     fail_row(world, 2)
-    materialise(world, asset())
+    materialize(world, asset())
     assert world.table()["batch_status"].to_list() == ["ok", "ok", "failed"]
     world.sim.clear_faults()
     before = world.sim.ledger().executed()
     prompts[0] = "Judge the first row in another way;"
-    materialise(world, asset(), refresh=refresh)
+    materialize(world, asset(), refresh=refresh)
     assert world.table()["batch_status"].to_list() == ["ok"] * ROWS
     assert world.sim.ledger().executed() - before == asked_again
 
@@ -120,11 +120,11 @@ def test_kept_answers_do_not_pass_for_answers_to_the_new_prompt(world: World) ->
 
         return answers
 
-    materialise(world, asset())
+    materialize(world, asset())
     prompt[0] = "Judge {} in another way"
-    materialise(world, asset(), refresh="failed")
+    materialize(world, asset(), refresh="failed")
     assert world.sim.ledger().executed() == ROWS
-    materialise(world, asset())
+    materialize(world, asset())
     assert world.sim.ledger().executed() == 2 * ROWS
 
 
@@ -139,10 +139,10 @@ def test_failed_rows_cannot_be_told_by_their_numbers(world: World) -> None:
 def test_trying_out_does_not_hide_older_answers(world: World, first: dict[str, Any]) -> None:
     """After a look at one row, the whole partition would be paid for again."""
     answers = answers_asset()
-    materialise(world, answers)
-    materialise(world, answers, **first)
+    materialize(world, answers)
+    materialize(world, answers, **first)
     before = world.sim.ledger().executed()
-    materialise(world, answers)
+    materialize(world, answers)
     assert world.sim.ledger().executed() == before
     assert world.table().height == ROWS
 
@@ -162,7 +162,7 @@ def test_not_waiting_can_be_asked_for(world: World) -> None:
     result = world.request(answers, run_config=config(wait=False))
     assert events(result) == ["ASSET_OBSERVATION"]
     world.finish(answers)
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 class OwnConfig(BatchRunConfig):
@@ -179,7 +179,7 @@ def test_own_config_inherits_ours(world: World) -> None:
         rows = rows_of(context.partition_key)
         return rows.with_columns(prompt=pl.format("{} Be {}.", "prompt", pl.lit(config.tone)))
 
-    materialise(world, answers, tone="stern", limit_rows=1)
+    materialize(world, answers, tone="stern", limit_rows=1)
     assert world.table().height == 1
 
 
@@ -190,13 +190,13 @@ class ForeignConfig(dg.Config):
 
 
 def test_foreign_config_is_left_alone(world: World) -> None:
-    """An asset with a configuration of its own could not be materialised."""
+    """An asset with a configuration of its own could not be materialized."""
 
     @batch_asset(model=MODEL, output=Verdict, partitions_def=DAYS)
     def answers(context: dg.AssetExecutionContext, config: ForeignConfig) -> pl.DataFrame:
         return rows_of(context.partition_key, config.rows)
 
-    materialise(world, answers, rows=2)
+    materialize(world, answers, rows=2)
     assert world.table().height == 2
 
 

@@ -10,9 +10,12 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from batchor_core.integration import Waiter, Walk
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_core.testing.http_counting import CountingProxy
-from batchor_dagster import OpenAIBatchResource, advance_tick, materialise_tick, ticks, unwanted
+from batchor_dagster import OpenAIBatchResource
 from batchor_dagster.constants import TAG_BACKFILL
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.sensors import advance_tick, materialize_tick
+from batchor_dagster.waiting import cancellation
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
+from batchor_dagster.waiting.time_box import TimeBox
 from tests.dagster.crowd import Crowd, counted_statements, crowded_asset, small_asset
 from tests.dagster.world import KEY, World
 
@@ -40,7 +43,7 @@ def proxy(world: World) -> Iterator[CountingProxy]:
         yield opened
 
 
-@pytest.mark.parametrize("sensor", [ADVANCE_SENSOR, MATERIALISE_SENSOR])
+@pytest.mark.parametrize("sensor", [ADVANCE_SENSOR, MATERIALIZE_SENSOR])
 def test_idle_tick_costs_the_same_for_few_and_for_many(
     world: World, answers: dg.AssetsDefinition, sensor: str
 ) -> None:
@@ -137,7 +140,7 @@ def test_all_are_served_fifty_at_a_time(world: World, answers: dg.AssetsDefiniti
     crowd = Crowd(world, answers)
     crowd.close(*crowd.add(*keys(0, 120)))
     ticks_of_keys = []
-    while requests := world.materialise_tick(answers):
+    while requests := world.materialize_tick(answers):
         ticks_of_keys.append([request.partition_key for request in requests])
         crowd.record(requests, FINISHED)
     assert ticks_of_keys == [keys(0, 50), keys(50, 100), keys(100, 120)]
@@ -148,7 +151,7 @@ def test_all_are_served_fifty_at_a_time(world: World, answers: dg.AssetsDefiniti
 def test_small_backfill_does_not_wait_for_a_big_one(
     world: World, answers: dg.AssetsDefinition, small_one: str
 ) -> None:
-    """Three partitions would wait for hours until ten thousand others are materialised."""
+    """Three partitions would wait for hours until ten thousand others are materialized."""
     small = small_asset()
     crowd = Crowd(world, answers)
     crowd.close(*crowd.add(*keys(0, 110), backfill="big"))
@@ -156,7 +159,7 @@ def test_small_backfill_does_not_wait_for_a_big_one(
         crowd.close(*crowd.add(*keys(200, 203), asset="small", backfill="big"))
     else:
         crowd.close(*crowd.add(*keys(200, 203), backfill="little"))
-    requests = world.materialise_tick(answers, small)
+    requests = world.materialize_tick(answers, small)
     turns = [request.partition_key for request in requests]
     assert turns[:6] == ["p000", "p200", "p001", "p201", "p002", "p202"]
     assert turns[6:] == keys(3, 47)
@@ -172,12 +175,12 @@ def test_dagster_queue_is_not_filled_by_one_backfill(
     small = small_asset()
     crowd = Crowd(world, answers)
     crowd.close(*crowd.add(*keys(0, 80)))
-    first = world.materialise_tick(answers, small)
+    first = world.materialize_tick(answers, small)
     crowd.record(first, WORKING)
     assert len(first) == 50
-    assert world.materialise_tick(answers, small) == []
+    assert world.materialize_tick(answers, small) == []
     crowd.close(*crowd.add("p200", asset="small"))
-    (request,) = world.materialise_tick(answers, small)
+    (request,) = world.materialize_tick(answers, small)
     assert request.partition_key == "p200"
 
 
@@ -185,12 +188,12 @@ def test_cancelled_backfill_ends_at_once_among_many(
     world: World, answers: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would go on being paid until all that wait were looked at in turns."""
-    monkeypatch.setattr(unwanted, "WAITERS_PER_TURN", 2)
+    monkeypatch.setattr(cancellation, "WAITERS_PER_TURN", 2)
     _add_backfill(world, "stopped", BulkActionStatus.CANCELED)
     crowd = Crowd(world, answers)
     crowd.add(*keys(0, 9))
     stopped = crowd.add(*keys(9, 16), backfill="stopped")
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     assert [w.run_id for w in world.waiters if w.state is WaiterState.CANCELLED] == stopped
     assert {world.store.get_run(run_id).control for run_id in stopped} == {RunControlState.CANCEL}
     assert world.open_waiters == 10
@@ -200,16 +203,16 @@ def test_terminated_request_is_found_at_once_among_many(
     world: World, answers: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user who terminates a run would see it go on being paid for minutes."""
-    monkeypatch.setattr(unwanted, "WAITERS_PER_TURN", 1)
+    monkeypatch.setattr(cancellation, "WAITERS_PER_TURN", 1)
     crowd = Crowd(world, answers)
     crowd.add(*keys(0, 6))
     result = world.request(answers, partition="p300")
     crowd.add(*keys(6, 9))
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
     world.instance.report_run_canceled(run)
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     (ended,) = [w for w in world.waiters if w.state is WaiterState.CANCELLED]
     assert ended.partitions == ("p300",)
 
@@ -218,17 +221,17 @@ def test_every_waiter_has_its_turn(
     world: World, answers: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partition that is gone would be waited for, for ever, behind many others."""
-    monkeypatch.setattr(unwanted, "WAITERS_PER_TURN", 3)
+    monkeypatch.setattr(cancellation, "WAITERS_PER_TURN", 3)
     crowd = Crowd(world, answers)
     crowd.add(*keys(0, 4), "gone", *keys(5, 8))  # after the first one
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     assert world.open_waiters == 9
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     (ended,) = [w for w in world.waiters if w.state is WaiterState.CANCELLED]
     assert ended.reason == "partition 'gone' of 'answers' is not defined any more"
     for _ in range(2):  # begins with the oldest again
-        world.materialise_tick(answers)
-    cursor = materialise_tick.MaterialiseCursor.parse(world.cursors[MATERIALISE_SENSOR])
+        world.materialize_tick(answers)
+    cursor = materialize_tick.MaterializeCursor.parse(world.cursors[MATERIALIZE_SENSOR])
     assert cursor.after is None
 
 
@@ -240,15 +243,15 @@ def test_unreadable_cursor_starts_over(
     crowd = Crowd(world, answers)
     crowd.add("gone")
     crowd.close(*crowd.add("p000"))
-    world.cursors[MATERIALISE_SENSOR] = cursor
-    (request,) = world.materialise_tick(answers)
+    world.cursors[MATERIALIZE_SENSOR] = cursor
+    (request,) = world.materialize_tick(answers)
     crowd.record([request], FINISHED)
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     assert request.partition_key == "p000"
     assert [w.state.value for w in world.waiters] == ["open", "cancelled", "served"]
 
 
-class Interrupted(ticks.TimeBox):
+class Interrupted(TimeBox):
     """A time box that is over after it was looked at so often."""
 
     looks = 4
@@ -268,15 +271,15 @@ def test_tick_that_runs_out_of_time_goes_on_with_the_next(
     world: World, answers: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A big cancel would be stopped by Dagster in the middle, and begin anew for ever."""
-    monkeypatch.setattr(unwanted, "TimeBox", Interrupted)
-    monkeypatch.setattr(materialise_tick, "TimeBox", Interrupted)
+    monkeypatch.setattr(cancellation, "TimeBox", Interrupted)
+    monkeypatch.setattr(materialize_tick, "TimeBox", Interrupted)
     _add_backfill(world, "stopped", BulkActionStatus.CANCELED)
     crowd = Crowd(world, answers)
     crowd.add(*keys(0, 10), backfill="stopped")
     crowd.close(*crowd.add(*keys(20, 26)))
     left, asked = [], []
     for _ in range(6):
-        requests = world.materialise_tick(answers)
+        requests = world.materialize_tick(answers)
         asked += [request.partition_key for request in requests]
         crowd.record(requests, FINISHED)
         left.append(sum(w.payload["backfill"] == "stopped" for w in _open(world)))

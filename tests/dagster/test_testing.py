@@ -109,7 +109,7 @@ def test_blocking_assets_do_not_wait() -> None:
     """A test of an asset that waits for its answers would sleep for half a minute and more."""
     result = materialize_batch_assets([one_row(wait=True)])
     assert result.success
-    assert len(result.dagster_runs) == 1  # the request itself has materialised it
+    assert len(result.dagster_runs) == 1  # the request itself has materialized it
 
 
 def test_delays_pass_at_once(simulator: Simulator) -> None:
@@ -297,7 +297,7 @@ def test_a_range_with_different_verdicts(simulator: Simulator) -> None:
 
 
 def test_going_on_with_the_same_folder(tmp_path: Path) -> None:
-    """Nobody could test what materialising a partition again asks."""
+    """Nobody could test what materializing a partition again asks."""
     with dg.DagsterInstance.ephemeral() as instance, Simulator() as simulator:
         kept: dict[str, Any] = {"instance": instance, "folder": tmp_path, "simulator": simulator}
         first = materialize_batch_assets([answers_asset()], partition_key="d1", **kept)
@@ -327,7 +327,7 @@ def test_a_folder_goes_with_its_result() -> None:
     ],
 )
 def test_contradictions_are_refused(arguments: dict[str, Any], words: str) -> None:
-    """A test would materialise something else than it says."""
+    """A test would materialize something else than it says."""
     other = dg.asset(partitions_def=dg.StaticPartitionsDefinition(["x"]), name="other")
     assets = [answers_asset(), one_row(), other(lambda: None)]
     with pytest.raises(ValueError, match=words):

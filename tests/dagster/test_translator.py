@@ -13,7 +13,7 @@ from batchor_dagster import (
     batch_asset,
     build_batch_sensors,
 )
-from batchor_dagster.declaration import declarations_of
+from batchor_dagster.asset.declaration import declarations_of
 from tests.dagster.world import DAYS, MODEL, Verdict, World, answers_asset, events, rows_of
 
 WEEKDAYS = dg.StaticPartitionsDefinition(["mo", "tu"])
@@ -112,11 +112,11 @@ def test_translated_partitions_are_those_that_the_sensors_know() -> None:
 
 
 def test_sensors_target_the_translated_key() -> None:
-    """Dagster would refuse the materialise sensor's run of an asset that it does not target."""
+    """Dagster would refuse the materialize sensor's run of an asset that it does not target."""
     answers = answers_asset(translator=Conventions())
-    _, materialise = build_batch_sensors([answers])
-    assert materialise.asset_selection is not None
-    assert materialise.asset_selection.resolve([answers]) == {answers.key}
+    _, materialize = build_batch_sensors([answers])
+    assert materialize.asset_selection is not None
+    assert materialize.asset_selection.resolve([answers]) == {answers.key}
 
 
 @pytest.mark.filterwarnings("ignore:.*owners.*:dagster.BetaWarning")

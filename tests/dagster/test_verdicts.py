@@ -1,4 +1,4 @@
-"""When a partition materialises, when it fails, and what is tried again."""
+"""When a partition materializes, when it fails, and what is tried again."""
 
 import uuid
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import batch_asset
 from batchor_dagster.constants import TAG_RUN_KEY, TAG_WAITER
-from batchor_dagster.waiters import MAX_ATTEMPTS, SegmentState, segments_of
+from batchor_dagster.waiting.waiters import MAX_ATTEMPTS, SegmentState, segments_of
 from tests.dagster.world import MODEL, ROWS, World, answers_asset, failure
 
 REFUSED = {"kind": "line_error", "status": 400, "message": "Simulated refusal."}
@@ -24,13 +24,13 @@ def test_partition_without_a_single_answer_fails_with_its_error_codes(world: Wor
     world.sim.faults(**REFUSED)
     world.request(answers)
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
     result = world.launch(request, answers)
 
     assert not result.success
     assert f"{ROWS} of {ROWS} rows failed (100.0%, at most 100.0% may)" in failure(result)
     assert f"invalid_request_error ({ROWS})" in failure(result)
-    assert world.materialised() == []
+    assert world.materialized() == []
 
 
 def test_verdict_is_final(world: World) -> None:
@@ -46,7 +46,7 @@ def test_verdict_is_final(world: World) -> None:
     assert "rows failed" in (waiter.reason or "")
     (segment,) = segments_of(waiter)
     assert (segment.state, segment.attempt) == (SegmentState.FAILED, 0)
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
 
 
 def test_failed_partition_may_be_asked_again(world: World) -> None:
@@ -59,21 +59,21 @@ def test_failed_partition_may_be_asked_again(world: World) -> None:
     world.request(answers)
     world.finish(answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
-@pytest.mark.parametrize(("most", "is_materialised"), [(0.34, True), (0.33, False), (0.0, False)])
-def test_failure_rate_decides(world: World, most: float, *, is_materialised: bool) -> None:
-    """A partition full of holes would materialise, or one bad row would stop all."""
+@pytest.mark.parametrize(("most", "is_materialized"), [(0.34, True), (0.33, False), (0.0, False)])
+def test_failure_rate_decides(world: World, most: float, *, is_materialized: bool) -> None:
+    """A partition full of holes would materialize, or one bad row would stop all."""
     answers = answers_asset(max_failure_rate=most)
     world.sim.faults(match={"prompt": "row 1;"}, **REFUSED)
     world.request(answers)
     world.finish(answers)
 
-    assert world.materialised() == (["d0"] if is_materialised else [])
-    state = WaiterState.SERVED if is_materialised else WaiterState.FAILED
+    assert world.materialized() == (["d0"] if is_materialized else [])
+    state = WaiterState.SERVED if is_materialized else WaiterState.FAILED
     assert [waiter.state for waiter in world.waiters] == [state]
-    if is_materialised:
+    if is_materialized:
         assert world.table()["batch_status"].to_list() == ["ok", "failed", "ok"]
 
 
@@ -96,11 +96,11 @@ def test_batch_run_cancelled_by_hand_fails_its_partition(world: World) -> None:
     world.request(answers)
     world.store.set_control(world.run.run_id, RunControlState.CANCEL, "too dear")
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
     result = world.launch(request, answers)
 
     assert f"batch run {world.run.run_id!r} was cancelled: too dear" in failure(result)
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     assert [waiter.state for waiter in world.waiters] == [WaiterState.FAILED]
     assert world.batches == ["cancelled"]
 
@@ -110,14 +110,14 @@ def test_other_failure_is_tried_again_and_succeeds(world: World) -> None:
     answers = answers_asset()
     world.request(answers)
     world.drive(answers)
-    (first,) = world.materialise_tick(answers)
+    (first,) = world.materialize_tick(answers)
     with _broken_outputs(world):
         assert not world.launch(first, answers).success
-    (second,) = world.materialise_tick(answers)
+    (second,) = world.materialize_tick(answers)
 
     assert second.run_key != first.run_key
     assert world.launch(second, answers).success
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     assert [waiter.state for waiter in world.waiters] == [WaiterState.SERVED]
 
 
@@ -128,7 +128,7 @@ def test_other_failure_is_tried_a_few_times_only(world: World) -> None:
     world.drive(answers)
     keys: list[Any] = []
     with _broken_outputs(world):
-        while requests := world.materialise_tick(answers):
+        while requests := world.materialize_tick(answers):
             keys += [request.run_key for request in requests]
             for request in requests:
                 world.launch(request, answers)
@@ -139,25 +139,25 @@ def test_other_failure_is_tried_a_few_times_only(world: World) -> None:
     assert waiter.reason == f"its Dagster run failed {MAX_ATTEMPTS} times"
 
 
-def test_materialise_run_that_goes_on_is_left_alone(world: World) -> None:
-    """A slow materialisation would be started again with every tick."""
+def test_materialize_run_that_goes_on_is_left_alone(world: World) -> None:
+    """A slow materialization would be started again with every tick."""
     answers = answers_asset()
     world.request(answers)
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
     _record_running(world, request)
 
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     assert [waiter.state for waiter in world.waiters] == [WaiterState.OPEN]
 
 
 def test_each_of_two_who_asked_is_served(world: World) -> None:
-    """The second backfill would never see its partition materialise."""
+    """The second backfill would never see its partition materialize."""
     answers = answers_asset()
     world.request(answers)
     world.request(answers)
     world.drive(answers)
-    requests = world.materialise_tick(answers)
+    requests = world.materialize_tick(answers)
 
     waiters = {request.tags[TAG_WAITER] for request in requests}
     assert waiters == {waiter.waiter_id for waiter in world.waiters}

@@ -6,13 +6,14 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from batchor_core.model.states import RunControlState, WaiterState
-from batchor_dagster import BatchorResource, batch_asset, materialise_tick
+from batchor_dagster import BatchorResource, batch_asset
 from batchor_dagster.constants import (
     TAG_BACKFILL,
     TAG_MAX_RETRIES,
     TAG_PARTITION_RANGE_END,
     TAG_PARTITION_RANGE_START,
 )
+from batchor_dagster.sensors import materialize_tick
 from tests.dagster.world import DAYS, MODEL, ROWS, World, answers_asset, rows_of
 
 
@@ -27,7 +28,7 @@ def test_terminated_request_cancels_its_batch(world: World) -> None:
     """The provider would go on working, and charging, for nobody."""
     answers = answers_asset()
     _terminate(world, world.request(answers))
-    assert world.materialise_tick(answers) == []
+    assert world.materialize_tick(answers) == []
     world.drive(answers)
 
     (waiter,) = world.waiters
@@ -42,12 +43,12 @@ def test_cancelled_partition_may_be_asked_again(world: World) -> None:
     """A partition that was cancelled once would be blocked for ever."""
     answers = answers_asset()
     _terminate(world, world.request(answers))
-    world.materialise_tick(answers)
+    world.materialize_tick(answers)
     world.drive(answers)
     world.request(answers)
     world.finish(answers)
 
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 def test_batch_goes_on_for_whoever_still_waits(world: World) -> None:
@@ -60,7 +61,7 @@ def test_batch_goes_on_for_whoever_still_waits(world: World) -> None:
 
     assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.SERVED]
     assert world.run.state == "succeeded"
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 def test_batch_may_outlive_its_request(world: World) -> None:
@@ -89,16 +90,16 @@ def test_cancelled_backfill_ends_its_waiters_only(world: World, status: BulkActi
 
     assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.SERVED]
     assert [run.state for run in world.runs] == ["cancelled", "succeeded"]
-    assert world.materialised() == ["d1"]
+    assert world.materialized() == ["d1"]
 
 
-def test_materialise_run_carries_the_backfill(world: World) -> None:
-    """Dagster would not see that the backfill's partition was materialised."""
+def test_materialize_run_carries_the_backfill(world: World) -> None:
+    """Dagster would not see that the backfill's partition was materialized."""
     answers = answers_asset()
     _add_backfill(world, "mine")
     world.request(answers, tags={TAG_BACKFILL: "mine"})
     world.drive(answers)
-    (request,) = world.materialise_tick(answers)
+    (request,) = world.materialize_tick(answers)
 
     assert request.tags[TAG_BACKFILL] == "mine"
     assert request.tags[TAG_MAX_RETRIES] == "0"  # Dagster's own would ask, and pay, anew
@@ -106,7 +107,7 @@ def test_materialise_run_carries_the_backfill(world: World) -> None:
 
 
 def test_removed_asset_ends_its_waiters(world: World) -> None:
-    """An asset that is gone would be polled, and asked to materialise, for ever."""
+    """An asset that is gone would be polled, and asked to materialize, for ever."""
     answers = answers_asset()
     world.request(answers)
 
@@ -114,7 +115,7 @@ def test_removed_asset_ends_its_waiters(world: World) -> None:
     def another() -> pl.DataFrame:
         return rows_of("d0")
 
-    assert world.materialise_tick(another) == []
+    assert world.materialize_tick(another) == []
     world.drive(another)
 
     (waiter,) = world.waiters
@@ -148,8 +149,8 @@ def test_shared_descendant_goes_with_the_last_when_all_are_ready_at_once(world: 
     world.drive(*assets)
     world.serve(*assets)
 
-    assert world.materialised("left") == world.materialised("right") == ["d0"]
-    assert world.materialised("both") == ["d0"]
+    assert world.materialized("left") == world.materialized("right") == ["d0"]
+    assert world.materialized("both") == ["d0"]
     assert world.table("both").height == 6
 
 
@@ -162,40 +163,40 @@ def test_shared_descendant_waits_for_the_slower(world: World, first: str) -> Non
     world.store.set_control(slow, RunControlState.PAUSE, "by hand")  # it is collected, not finished
     world.drive(*assets)
     world.serve(*assets)
-    assert world.materialised(first) == ["d0"]
-    assert world.materialised("both") == []
+    assert world.materialized(first) == ["d0"]
+    assert world.materialized("both") == []
 
     world.store.set_control(slow, RunControlState.RUN, None)
     world.finish(*assets)
-    assert world.materialised("both") == ["d0"]
+    assert world.materialized("both") == ["d0"]
 
 
 def test_descendants_that_were_not_selected_do_not_run(world: World) -> None:
-    """A user who materialises one asset would find others materialised too."""
+    """A user who materializes one asset would find others materialized too."""
     left, right, both = _pair()
     world.request(left)
     world.finish(left, right, both)
 
-    assert world.materialised("left") == ["d0"]
-    assert world.materialised("both") == []
+    assert world.materialized("left") == ["d0"]
+    assert world.materialized("both") == []
 
 
 def test_one_tick_launches_a_bounded_number_of_runs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand finished partitions would hold the sensor daemon for minutes."""
-    assert materialise_tick.RUN_REQUESTS_PER_TICK == 50
-    monkeypatch.setattr(materialise_tick, "RUN_REQUESTS_PER_TICK", 2)
+    assert materialize_tick.RUN_REQUESTS_PER_TICK == 50
+    monkeypatch.setattr(materialize_tick, "RUN_REQUESTS_PER_TICK", 2)
     answers = answers_asset()
     for day in ("d0", "d1", "d2"):
         world.request(answers, partition=day)
     world.drive(answers)
 
-    first = world.materialise_tick(answers)
+    first = world.materialize_tick(answers)
     assert [request.partition_key for request in first] == ["d0", "d1"]
     for request in first:
         world.launch(request, answers)
-    assert [request.partition_key for request in world.materialise_tick(answers)] == ["d2"]
+    assert [request.partition_key for request in world.materialize_tick(answers)] == ["d2"]
 
 
 def test_namespaces_do_not_see_each_other(world: World) -> None:
@@ -209,13 +210,13 @@ def test_namespaces_do_not_see_each_other(world: World) -> None:
     def another() -> pl.DataFrame:
         return rows_of("d0")
 
-    assert world.materialise_tick(another) == []
+    assert world.materialize_tick(another) == []
     world.provider_works()
     assert world.advance_tick(another) == []
     assert [w.state for w in world.waiters] == [WaiterState.OPEN]
     world.resources["batchor"] = mine
     world.finish(answers)
-    assert world.materialised() == ["d0"]
+    assert world.materialized() == ["d0"]
 
 
 def _add_backfill(world: World, backfill_id: str) -> None:
@@ -265,9 +266,9 @@ def test_shared_descendant_runs_where_both_halves_are_good(world: World) -> None
     world.request(*assets, partition=None, tags=RANGE)
     world.finish(*assets)
 
-    assert sorted(map(str, world.materialised("right"))) == ["d0", "d1", "d2", "d3", "d4"]
-    assert sorted(map(str, world.materialised("left"))) == ["d0", "d1", "d3", "d4"]
-    assert sorted(map(str, world.materialised("both"))) == ["d0", "d1", "d3", "d4"]
+    assert sorted(map(str, world.materialized("right"))) == ["d0", "d1", "d2", "d3", "d4"]
+    assert sorted(map(str, world.materialized("left"))) == ["d0", "d1", "d3", "d4"]
+    assert sorted(map(str, world.materialized("both"))) == ["d0", "d1", "d3", "d4"]
     assert {w.asset: w.state for w in world.waiters} == {
         "left": WaiterState.FAILED,
         "right": WaiterState.SERVED,
@@ -276,7 +277,7 @@ def test_shared_descendant_runs_where_both_halves_are_good(world: World) -> None
 
 @pytest.mark.parametrize("bad", ["left", "right"])
 def test_half_that_failed_before_the_other_was_ready(world: World, bad: str) -> None:
-    """The good half would be materialised three times, with what cannot run."""
+    """The good half would be materialized three times, with what cannot run."""
     assets = _pair()
     for number in range(ROWS):
         prompt = f"Judge {bad} d0 row {number};"
@@ -289,8 +290,8 @@ def test_half_that_failed_before_the_other_was_ready(world: World, bad: str) -> 
     world.store.set_control(slow, RunControlState.RUN, None)
     world.finish(*assets)
 
-    assert world.materialised("right" if bad == "left" else "left") == ["d0"]
-    assert world.materialised("both") == []
+    assert world.materialized("right" if bad == "left" else "left") == ["d0"]
+    assert world.materialized("both") == []
 
 
 @ranged_assets
@@ -301,8 +302,8 @@ def test_shared_descendant_of_ranges_that_were_split(world: World) -> None:
     world.request(*assets, partition=None, tags=RANGE)
     world.finish(*assets)
 
-    assert [world.materialised("both").count(f"d{n}") for n in range(5)] == [1] * 5
-    assert [world.materialised("right").count(f"d{n}") for n in range(5)] == [1] * 5
+    assert [world.materialized("both").count(f"d{n}") for n in range(5)] == [1] * 5
+    assert [world.materialized("right").count(f"d{n}") for n in range(5)] == [1] * 5
     assert world.table("both", "d2").height == 2 * ROWS
 
 
@@ -326,8 +327,8 @@ def test_what_fails_downstream_is_tried_again_without_the_asset(
     assert [result.success for result in results] == [False] * min(failures, 3) + [True] * (
         failures < 3
     )
-    assert world.materialised() == ["d0"]
-    assert world.materialised("flaky") == ["d0"] * (failures < 3)
+    assert world.materialized() == ["d0"]
+    assert world.materialized("flaky") == ["d0"] * (failures < 3)
     assert [w.state for w in world.waiters] == [WaiterState.SERVED]
 
 
@@ -340,11 +341,11 @@ def test_bad_partition_is_asked_again_while_others_are_served(world: World) -> N
         world.sim.faults({"kind": "line_error", "status": 400, "match": {"prompt": prompt}})
     world.request(answers, partition=None, tags=RANGE)
     world.drive(answers)
-    requests = world.materialise_tick(answers)
+    requests = world.materialize_tick(answers)
     (bad,) = [r for r in requests if r.partition_key == "d1"]
     assert not world.launch(bad, answers).success
     world.sim.clear_faults()
     assert world.request(answers, partition="d1").success
     assert len(world.runs) == 2
     world.finish(answers)
-    assert sorted(map(str, world.materialised())) == ["d0", "d1", "d2", "d3", "d4"]
+    assert sorted(map(str, world.materialized())) == ["d0", "d1", "d2", "d3", "d4"]

@@ -26,8 +26,8 @@ from batchor_dagster import (
     batch_asset,
     batchor_definitions,
 )
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
 from batchor_dagster.testing import InProcessDaemon
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 MODEL = "gpt-4.1-mini"
 KEY = "sk-test-5d1e8a4c7b"
@@ -99,7 +99,7 @@ class World:
         tags: Mapping[str, str] | None = None,
         **options: Any,
     ) -> ExecuteInProcessResult:
-        """Materialise assets as a user does."""
+        """Materialize assets as a user does."""
         return dg.materialize(
             list(assets),
             partition_key=partition,
@@ -134,9 +134,9 @@ class World:
         """Evaluate the advance sensor."""
         return list(self.tick(ADVANCE_SENSOR, assets).run_requests or ())
 
-    def materialise_tick(self, *assets: Any) -> list[dg.RunRequest]:
-        """Evaluate the materialise sensor."""
-        return list(self.tick(MATERIALISE_SENSOR, assets).run_requests or ())
+    def materialize_tick(self, *assets: Any) -> list[dg.RunRequest]:
+        """Evaluate the materialize sensor."""
+        return list(self.tick(MATERIALIZE_SENSOR, assets).run_requests or ())
 
     def launch(self, request: dg.RunRequest, *assets: Any) -> ExecuteInProcessResult:
         """Execute what a sensor asked for."""
@@ -147,7 +147,7 @@ class World:
         return self.daemon(assets).drive()
 
     def serve(self, *assets: Any) -> list[ExecuteInProcessResult]:
-        """Materialise whatever is ready, until a tick asks for nothing and ends nothing."""
+        """Materialize whatever is ready, until a tick asks for nothing and ends nothing."""
         return self.daemon(assets).serve()
 
     def finish(self, *assets: Any) -> list[ExecuteInProcessResult]:
@@ -187,8 +187,8 @@ class World:
         name = f"{asset}/{partition}.parquet" if partition else f"{asset}.parquet"
         return pl.read_parquet(self.folder / "out" / name)
 
-    def materialised(self, asset: str = "answers") -> list[str | None]:
-        """The partitions that were materialised, oldest first."""
+    def materialized(self, asset: str = "answers") -> list[str | None]:
+        """The partitions that were materialized, oldest first."""
         records = self.instance.fetch_materializations(dg.AssetKey(asset), limit=1000).records
         return [record.partition_key for record in reversed(records)]
 

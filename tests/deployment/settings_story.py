@@ -56,9 +56,9 @@ class SettingsStory:
     runs: Sequence[RunInfo]
     ledger: Mapping[str, Any]
 
-    def materialise_runs(self, asset: str) -> list[RunInfo]:
-        """The Dagster runs that were to materialise an asset's partitions."""
-        ours = {"batchor/asset": asset, TAG_KIND: "materialise"}
+    def materialize_runs(self, asset: str) -> list[RunInfo]:
+        """The Dagster runs that were to materialize an asset's partitions."""
+        ours = {"batchor/asset": asset, TAG_KIND: "materialize"}
         return [run for run in self.runs if ours.items() <= run.tags.items()]
 
 

@@ -21,7 +21,7 @@ def test_backfill_of_flaky_steps_ends_in_success(settings: SettingsStory) -> Non
     backfill = settings.flaky.backfill
     assert backfill.status == "COMPLETED_SUCCESS", settings.flaky.timeline
     assert hold_of(backfill).status == "SUCCESS"
-    assert sorted(run.status for run in settings.materialise_runs("flaky_answers")) == [
+    assert sorted(run.status for run in settings.materialize_runs("flaky_answers")) == [
         "FAILURE",
         "FAILURE",
         "SUCCESS",
@@ -42,7 +42,7 @@ def test_verdict_is_not_retried(settings: SettingsStory) -> None:
     assert hold_of(backfill).status == "SUCCESS"
     counts = backfill.assets["strict_answers"]
     assert (counts.materialized, counts.failed) == (1, 1)
-    runs = settings.materialise_runs("strict_answers")
+    runs = settings.materialize_runs("strict_answers")
     assert sorted(run.status for run in runs) == ["FAILURE", "SUCCESS"]
 
 

@@ -67,4 +67,4 @@ def test_submitting_and_collecting_workers_differ(shared: SharedStory) -> None:
     """What a worker needs of a batch run would lie on the machine of another."""
     assert shared.workers["request"] == {"first"}
     assert shared.workers["advance"] == {"second"}
-    assert shared.workers["materialise"] == {"first", "second"}  # the answers, and their report
+    assert shared.workers["materialize"] == {"first", "second"}  # the answers, and their report

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from batchor_dagster import BatchAssetComponent, BatchorComponent
-from batchor_dagster.declaration import declarations_of
+from batchor_dagster.asset.declaration import declarations_of
 from tests.dagster.dg_project import DgProject, open_project
 
 PAGE = (Path(__file__).parents[2] / "docs" / "component.md").read_text()

@@ -87,7 +87,7 @@ class Story:
     orphaned: BackfillWait
     suspended: BackfillWait
     refusal: str | None
-    materialisations: Mapping[str, Sequence[AssetEvent]]
+    materializations: Mapping[str, Sequence[AssetEvent]]
     observations: Sequence[AssetEvent]
     ledger: Mapping[str, Any]
     log: str
@@ -97,8 +97,8 @@ class Story:
         return pl.read_parquet(self.folder / "out" / asset / f"{partition}.parquet")
 
     def event(self, asset: str, partition: str) -> AssetEvent:
-        """The only materialisation of a partition."""
-        (event,) = [e for e in self.materialisations[asset] if e.partition == partition]
+        """The only materialization of a partition."""
+        (event,) = [e for e in self.materializations[asset] if e.partition == partition]
         return event
 
     def waiters(self, partitions: Sequence[str]) -> list[Waiter]:
@@ -197,7 +197,7 @@ def _tell(dev: DagsterDev, simulator: Simulator, folder: Path, home: Path) -> St
         orphaned=end_of(orphaned),
         suspended=end_of(suspended),
         refusal=refusal,
-        materialisations={asset: dev.materializations(asset) for asset in (*ASSETS, "notes")},
+        materializations={asset: dev.materializations(asset) for asset in (*ASSETS, "notes")},
         observations=dev.observations("answers"),
         ledger=simulator.state.ledger_report(entries=True),
         log=dev.log(),

@@ -100,7 +100,7 @@ class PartitionStats:
 
 @dataclass(frozen=True, kw_only=True)
 class AssetEvent:
-    """A materialisation or an observation; ``metadata`` is keyed by label."""
+    """A materialization or an observation; ``metadata`` is keyed by label."""
 
     run_id: str
     partition: str | None
@@ -341,7 +341,7 @@ class DagsterDev:
         tags: Mapping[str, str] | None = None,
         run_config: Mapping[str, Any] | None = None,
     ) -> str:
-        """Materialise assets in one run, as the UI's launchpad does; returns the run id."""
+        """Materialize assets in one run, as the UI's launchpad does; returns the run id."""
         keys = [_key_input(key) for key in asset_keys]
         nodes = self.query(_ASSET_JOBS, keys=keys)["assetNodes"]
         jobs = set.intersection(*(set(node["jobNames"]) for node in nodes))
@@ -406,7 +406,7 @@ class DagsterDev:
         return set(statuses["materializingPartitions"])
 
     def materializations(self, asset: str, limit: int = 1000) -> list[AssetEvent]:
-        """Return the asset's materialisations, newest first."""
+        """Return the asset's materializations, newest first."""
         node = self._asset_node(_MATERIALIZATIONS, asset, limit=limit)
         return [_asset_event(event) for event in node["assetMaterializations"]]
 

@@ -80,7 +80,7 @@ class Story:
             were doing.
         failed_once: The backfill whose partition failed its verdict, while it was open.
         turned_green: The same backfill after the partition was executed again, still open.
-        materialisations: By asset.
+        materializations: By asset.
         ledger: What the provider says that it did.
         failed_ticks: Errors of sensors.
     """
@@ -90,16 +90,16 @@ class Story:
     stuck: dict[str, str] = field(default_factory=dict)
     failed_once: Backfill | None = None
     turned_green: Backfill | None = None
-    materialisations: Mapping[str, Sequence[AssetEvent]] = field(default_factory=dict)
+    materializations: Mapping[str, Sequence[AssetEvent]] = field(default_factory=dict)
     ledger: Mapping[str, Any] = field(default_factory=dict)
     failed_ticks: Sequence[str] = ()
     open_holds: Sequence[RunInfo] = ()
     waiters: Sequence[Waiter] = ()
     runs: Sequence[RunRecord] = ()
 
-    def times_materialised(self, asset: str) -> Counter[str | None]:
-        """How often each partition of an asset was materialised."""
-        return Counter(event.partition for event in self.materialisations[asset])
+    def times_materialized(self, asset: str) -> Counter[str | None]:
+        """How often each partition of an asset was materialized."""
+        return Counter(event.partition for event in self.materializations[asset])
 
     def runs_of(self, backfill: str, kind: str | None) -> list[RunInfo]:
         """The Dagster runs of a backfill that are of a kind; None is a request, or any other."""
@@ -137,7 +137,7 @@ class _Teller:
         self._terminate_stuck("upload", route="files.create", after_commit=False)
         self._terminate_stuck("create", route="batches.create", after_commit=True)
         self._launch(BACKFILLS)
-        self._materialise_alone()
+        self._materialize_alone()
         self._wait_until_held(BACKFILLS)
         self._launch(LATER)
         self._terminate_hold("halt")
@@ -186,7 +186,7 @@ class _Teller:
         for name, launch in backfills.items():
             self.ids[name] = self.dev.launch_backfill(launch.assets, launch.partitions)
 
-    def _materialise_alone(self) -> None:
+    def _materialize_alone(self) -> None:
         date, shop = GRID_ALONE.split("|")
         dimensions = {f"{TAG_PARTITION}/date": date, f"{TAG_PARTITION}/shop": shop}
         self.dev.launch_asset_run(["grid"], GRID_ALONE, tags=dimensions)
@@ -252,7 +252,7 @@ class _Teller:
         story, dev = self.story, self.dev
         story.backfills = {name: dev.backfill(one) for name, one in self.ids.items()}
         assets = {asset for launch in BACKFILLS.values() for asset in launch.assets}
-        story.materialisations = {asset: dev.materializations(asset) for asset in sorted(assets)}
+        story.materializations = {asset: dev.materializations(asset) for asset in sorted(assets)}
         story.ledger = self.simulator.state.ledger_report(entries=True)
         story.failed_ticks = dev.failed_ticks()
         story.open_holds = self._open_holds()

@@ -19,7 +19,7 @@ from batchor_dagster.constants import (
     TAG_PARTITION_RANGE_END,
     TAG_PARTITION_RANGE_START,
 )
-from batchor_dagster.sensor_state import ADVANCE_SENSOR, MATERIALISE_SENSOR
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 from tests.e2e.dagster_dev import AssetEvent, Backfill, DagsterDev, RunInfo
 from tests.e2e.still_provider import provider_env, still_provider
 
@@ -66,8 +66,8 @@ class Story:
         backfills: How each ended, by its name.
         dry_run: The Dagster run of the dry run.
         log_without_sensors: Of the request that was launched while the sensors were off.
-        materialised_without_sensors: Whether its partition was materialised while they were.
-        materialisations: By asset.
+        materialized_without_sensors: Whether its partition was materialized while they were.
+        materializations: By asset.
         observations: Of ``configured``.
         ledger: What the provider says that it did.
         refreshes: The Dagster run that asked again, by partition.
@@ -77,9 +77,9 @@ class Story:
     backfills: dict[str, Backfill] = field(default_factory=dict)
     dry_run: RunInfo | None = None
     log_without_sensors: Sequence[str] = ()
-    materialised_without_sensors: bool = True
+    materialized_without_sensors: bool = True
     refreshes: dict[str, str] = field(default_factory=dict)
-    materialisations: Mapping[str, Sequence[AssetEvent]] = field(default_factory=dict)
+    materializations: Mapping[str, Sequence[AssetEvent]] = field(default_factory=dict)
     observations: Sequence[AssetEvent] = ()
     ledger: Mapping[str, Any] = field(default_factory=dict)
     failed_ticks: Sequence[str] = ()
@@ -87,9 +87,9 @@ class Story:
     waiters: Sequence[Waiter] = ()
     runs: Sequence[RunRecord] = ()
 
-    def times_materialised(self, asset: str) -> Counter[str | None]:
-        """How often each partition of an asset was materialised."""
-        return Counter(event.partition for event in self.materialisations[asset])
+    def times_materialized(self, asset: str) -> Counter[str | None]:
+        """How often each partition of an asset was materialized."""
+        return Counter(event.partition for event in self.materializations[asset])
 
     def waiters_of(self, asset: str, partition: str) -> list[Waiter]:
         """Who waited for a partition, oldest first."""
@@ -167,15 +167,15 @@ class _Teller:
 
     def _ask_without_sensors(self) -> None:
         """Switch the sensors off and on again; the provider works in between."""
-        for sensor in (ADVANCE_SENSOR, MATERIALISE_SENSOR):
+        for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
             self.dev.set_sensor(sensor, running=False)
         run_id = self._configured(WITHOUT_SENSORS)
         assert self.dev.wait_run(run_id, 180).status == "SUCCESS"
         self.story.log_without_sensors = self.dev.run_log(run_id)
         self.simulator.advance_time(BATCH_SECONDS)
-        materialised = {event.partition for event in self.dev.materializations("configured")}
-        self.story.materialised_without_sensors = WITHOUT_SENSORS in materialised
-        for sensor in (ADVANCE_SENSOR, MATERIALISE_SENSOR):
+        materialized = {event.partition for event in self.dev.materializations("configured")}
+        self.story.materialized_without_sensors = WITHOUT_SENSORS in materialized
+        for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
             self.dev.set_sensor(sensor, running=True)
 
     def _ask_again(self) -> None:
@@ -237,7 +237,7 @@ class _Teller:
         story, dev = self.story, self.dev
         story.backfills = {name: dev.backfill(one) for name, one in self.ids.items()}
         assets = ("changing", "changing_range", "files", "configured", "automated", "asked")
-        story.materialisations = {
+        story.materializations = {
             asset: dev.materializations(asset) for asset in (*assets, "follower", "watcher")
         }
         story.observations = dev.observations("configured")

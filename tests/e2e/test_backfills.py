@@ -76,7 +76,7 @@ def test_waiting_partitions_are_shown_as_materializing(story: Story) -> None:
 
 @pytest.mark.parametrize(("name", "days"), [("straight", STRAIGHT), ("flaky", FLAKY)])
 def test_backfill_ends_in_success(story: Story, name: str, days: list[str]) -> None:
-    """A backfill whose partitions all materialised, downstream included, would not be green."""
+    """A backfill whose partitions all materialized, downstream included, would not be green."""
     wait: BackfillWait = getattr(story, name)
     backfill = wait.backfill
     assert backfill.status == "COMPLETED_SUCCESS", wait.timeline
@@ -92,7 +92,7 @@ def test_downstream_gets_the_answers(story: Story) -> None:
     for day in ANSWERED:
         assert story.table("digest", day)["len"].sum() == ROWS
         assert story.event("digest", day).run_id == story.event("answers", day).run_id
-    overviews = story.materialisations["overview"]
+    overviews = story.materializations["overview"]
     assert len(overviews) == 3  # one for each backfill that came to its end
     assert any(set(event.metadata["days"]) >= set(STRAIGHT) for event in overviews)
 
@@ -168,12 +168,12 @@ def test_cancelled_backfill_cancels_its_batches(story: Story) -> None:
 
 
 def test_cancelled_backfill_leaves_nothing_open(story: Story) -> None:
-    """Its partitions could not be asked for again, or would materialise against the user's will."""
+    """Its partitions could not be asked for again, or would materialize against the user's will."""
     assert [run.state for run in story.batch_runs(STOPPED)] == ["cancelled"] * len(STOPPED)
     assert [w.state for w in story.waiters(STOPPED)] == ["cancelled"] * len(STOPPED)
     assert hold_of(story.stopped.backfill).status == "CANCELED"
     for asset in ("answers", "digest"):
-        assert not {e.partition for e in story.materialisations[asset]} & set(STOPPED)
+        assert not {e.partition for e in story.materializations[asset]} & set(STOPPED)
 
 
 def test_key_is_stored_nowhere(story: Story) -> None:

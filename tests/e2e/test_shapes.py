@@ -56,7 +56,7 @@ COUNTS = {
     "chain": {"first": (1, 0), "second": (1, 0), "last": (1, 0)},
     "many": {"many": (len(MANY), 0)},
 }
-"""By backfill and asset: partitions that were materialised, and that failed."""
+"""By backfill and asset: partitions that were materialized, and that failed."""
 
 
 @pytest.fixture(scope="module")
@@ -81,24 +81,24 @@ def test_how_it_ends(story: Story, name: str) -> None:
     assert counts == COUNTS[name]
 
 
-def test_every_wish_is_materialised_once(story: Story) -> None:
+def test_every_wish_is_materialized_once(story: Story) -> None:
     """Downstream would run twice for nothing, or a backfill would miss what it waits for."""
     for asset in ("tickets", "ranged", "report"):
         group = days("range", 0, 5)
         expected = Counter(group if asset == "tickets" else [d for d in group if d != BAD])
-        assert story.times_materialised(asset) == expected
+        assert story.times_materialized(asset) == expected
     for asset in ("daily", "daily_note"):
-        assert story.times_materialised(asset) == Counter(DATES)
-    assert story.times_materialised("plain") == Counter(days("both", 0, 1) * 2 + ["again-0"])
-    assert story.times_materialised("lap") == Counter(days("lap", 0, 3) + days("lap", 2, 5))
-    assert story.times_materialised("slow") == Counter(["again-0"])
-    assert story.times_materialised("stored") == Counter(["retry-0"])
-    assert story.times_materialised("odd") == Counter([*ODD_KEYS, ODD_ALONE])
-    assert story.times_materialised("grid") == Counter([*GRID_RANGE, GRID_ALONE])
-    assert story.times_materialised("first") == Counter(["chain-0"])
-    assert story.times_materialised("second") == Counter(["chain-0"])
-    assert story.times_materialised("last") == Counter([None])
-    assert story.times_materialised("many") == Counter(MANY)
+        assert story.times_materialized(asset) == Counter(DATES)
+    assert story.times_materialized("plain") == Counter(days("both", 0, 1) * 2 + ["again-0"])
+    assert story.times_materialized("lap") == Counter(days("lap", 0, 3) + days("lap", 2, 5))
+    assert story.times_materialized("slow") == Counter(["again-0"])
+    assert story.times_materialized("stored") == Counter(["retry-0"])
+    assert story.times_materialized("odd") == Counter([*ODD_KEYS, ODD_ALONE])
+    assert story.times_materialized("grid") == Counter([*GRID_RANGE, GRID_ALONE])
+    assert story.times_materialized("first") == Counter(["chain-0"])
+    assert story.times_materialized("second") == Counter(["chain-0"])
+    assert story.times_materialized("last") == Counter([None])
+    assert story.times_materialized("many") == Counter(MANY)
 
 
 def test_nothing_is_paid_twice(story: Story) -> None:
@@ -130,14 +130,14 @@ def test_range_is_one_provider_batch(story: Story) -> None:
     assert story.batches_of("many", MANY) == ["completed"]
 
 
-def test_range_materialises_in_segments_of_one_verdict(story: Story) -> None:
-    """A bad partition would take down its neighbours, or be materialised with them."""
+def test_range_materializes_in_segments_of_one_verdict(story: Story) -> None:
+    """A bad partition would take down its neighbours, or be materialized with them."""
     runs = {
         (
             run.tags.get("dagster/asset_partition_range_start", run.tags.get("dagster/partition")),
             run.tags.get("dagster/asset_partition_range_end"),
         ): run.status
-        for run in story.runs_of("range", "materialise")
+        for run in story.runs_of("range", "materialize")
     }
     assert runs == {
         ("range-0", "range-1"): "SUCCESS",
@@ -193,9 +193,9 @@ def test_execution_again_turns_an_open_backfill_green(story: Story) -> None:
     assert story.turned_green.assets["plain"].failed == 0
 
 
-def test_failed_materialise_run_is_tried_again(story: Story) -> None:
+def test_failed_materialize_run_is_tried_again(story: Story) -> None:
     """A full disk at the wrong moment would lose answers that are paid for."""
-    runs = story.runs_of("retry", "materialise")
+    runs = story.runs_of("retry", "materialize")
     assert sorted(run.status for run in runs) == ["FAILURE", "SUCCESS"]
 
 

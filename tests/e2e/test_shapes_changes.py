@@ -63,7 +63,7 @@ def test_changed_declaration_answers_both_backfills(story: Story) -> None:
     """One of two backfills would be given the answers of a model that is not declared any more."""
     assert set(stored(story, "changing", "d0")["batch_model"]) == {"gpt-4.1-nano"}
     assert set(stored(story, "changing", "d1")["batch_model"]) == {"gpt-4.1-mini"}
-    assert story.times_materialised("changing") == Counter({"d0": 2, "d1": 1})
+    assert story.times_materialized("changing") == Counter({"d0": 2, "d1": 1})
     first, second = story.waiters_of("changing", "d0")
     assert first.run_id == second.run_id
     assert {first.state, second.state} == {WaiterState.SERVED}
@@ -83,7 +83,7 @@ def test_changed_partition_leaves_its_range(story: Story) -> None:
     for day, word in {"d0": "first", "d1": "second", "d2": "first", "d3": "first"}.items():
         prompts = [f"{word} range of {day} row {n};" for n in range(ROWS)]
         assert stored(story, "changing_range", day)["prompt"].to_list() == prompts
-    assert story.times_materialised("changing_range") == Counter(
+    assert story.times_materialized("changing_range") == Counter(
         {"d0": 1, "d1": 2, "d2": 1, "d3": 1}
     )
 
@@ -99,7 +99,7 @@ def test_removed_asset(story: Story) -> None:
 
 def test_removed_partition(story: Story) -> None:
     """One partition that is gone would take the others with it, or fail the sensor for ever."""
-    assert story.times_materialised("files") == Counter(f for f in LOOSE_FILES if f not in GONE)
+    assert story.times_materialized("files") == Counter(f for f in LOOSE_FILES if f not in GONE)
     (waiter,) = story.waiters_of("files", "f3")
     assert waiter.state is WaiterState.CANCELLED
     assert waiter.reason == "partition 'f4' is not defined any more"
@@ -139,9 +139,9 @@ def test_sensors_off(story: Story) -> None:
     """A partition would wait for ever, and nobody would know what for."""
     told = [line for line in story.log_without_sensors if "are switched off" in line]
     assert len(told) == 1
-    assert "batchor_advance_sensor, batchor_materialise_sensor" in told[0]
-    assert not story.materialised_without_sensors
-    assert story.times_materialised("configured")[WITHOUT_SENSORS] == 1
+    assert "batchor_advance_sensor, batchor_materialize_sensor" in told[0]
+    assert not story.materialized_without_sensors
+    assert story.times_materialized("configured")[WITHOUT_SENSORS] == 1
 
 
 def test_dry_run(story: Story) -> None:
@@ -151,7 +151,7 @@ def test_dry_run(story: Story) -> None:
     (told,) = [event.metadata for event in story.observations if event.partition == DRY]
     assert told[META_ESTIMATED_COST_USD] > 0
     assert story.waiters_of("configured", DRY) == []
-    assert story.times_materialised("configured")[DRY] == 0
+    assert story.times_materialized("configured")[DRY] == 0
 
 
 @pytest.mark.parametrize(
@@ -160,24 +160,24 @@ def test_dry_run(story: Story) -> None:
 def test_what_is_asked_again(story: Story, partition: str, paid: int) -> None:
     """Mending one row would pay for all; what was tried out on a few rows would be paid again."""
     assert story.paid_by(story.refreshes[partition]) == paid
-    assert story.times_materialised("configured")[partition] == 2
+    assert story.times_materialized("configured")[partition] == 2
     assert stored(story, "configured", partition)["batch_status"].to_list() == ["ok"] * ROWS
 
 
 def test_users_sensor_is_a_request(story: Story) -> None:
     """Partitions could only be asked for by hand."""
     assert len(of_partition(story, "d7", "dagster/run_key")) == 1
-    assert story.times_materialised("asked") == Counter(["d7"])
+    assert story.times_materialized("asked") == Counter(["d7"])
 
 
 def test_automation_upstream(story: Story) -> None:
     """An automated batch asset would not be asked, or again and again while it waits."""
     assert len(of_partition(story, "d0", "dagster/from_automation_condition")) == 1
-    assert story.times_materialised("automated") == Counter(["d0"])
+    assert story.times_materialized("automated") == Counter(["d0"])
 
 
 def test_automation_downstream(story: Story) -> None:
     """What is automated downstream would run before the answers are there, or twice."""
-    assert story.times_materialised("watcher") == Counter(["d7"])
-    assert story.times_materialised("follower") == Counter(["d0"])
+    assert story.times_materialized("watcher") == Counter(["d7"])
+    assert story.times_materialized("follower") == Counter(["d0"])
     assert not [run for run in story.dagster_runs if run.status == "FAILURE"]

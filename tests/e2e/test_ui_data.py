@@ -62,7 +62,7 @@ class Seen:
     notes: list[dict[str, Any]]
     runs: Mapping[str, RunInfo]
     definition: Mapping[str, Any]
-    materialisations: Mapping[str, AssetEvent]
+    materializations: Mapping[str, AssetEvent]
     observation: AssetEvent
     lineage: Mapping[str, list[tuple[str, str]]]
     digests: list[AssetEvent]
@@ -76,7 +76,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """Two days and the notes are asked, answered and materialised, each by a run of its own."""
+    """Two days and the notes are asked, answered and materialized, each by a run of its own."""
     folder, home = tmp_path_factory.mktemp("ui"), tmp_path_factory.mktemp("home")
     with still_provider(BATCH_SECONDS) as simulator:
         simulator.faults(match={"prompt": "bad ticket 1 "}, **REFUSED)
@@ -111,7 +111,7 @@ def _look(dev: DagsterDev, simulator: Simulator) -> Seen:
         notes=_executions(dev, "notes", "failure_rate"),
         runs={run.run_id: run for run in dev.runs()},
         definition={e["label"]: e.get("schema") for e in node["metadataEntries"]},
-        materialisations={str(e.partition): e for e in dev.materializations("answers")},
+        materializations={str(e.partition): e for e in dev.materializations("answers")},
         observation=dev.observations("answers")[-1],
         lineage=_lineage(dev),
         digests=dev.materializations("digest"),
@@ -121,7 +121,7 @@ def _look(dev: DagsterDev, simulator: Simulator) -> Seen:
 def _wait_until(is_done: Callable[[], bool], timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
     while not is_done():
-        assert time.monotonic() < until, "the partitions do not materialise"
+        assert time.monotonic() < until, "the partitions do not materialize"
         time.sleep(0.5)
 
 
@@ -170,7 +170,7 @@ def test_failed_check_says_how_bad_it_is(seen: Seen) -> None:
 
 def test_failed_check_fails_no_run(seen: Seen) -> None:
     """One bad row would cost the whole partition, and turn its backfill red."""
-    run = seen.runs[seen.materialisations["bad"].run_id]
+    run = seen.runs[seen.materializations["bad"].run_id]
     assert run.status == "SUCCESS"
     evaluation = seen.evaluation("failure_rate", "bad")
     assert evaluation["targetMaterialization"]["runId"] == run.run_id
@@ -183,15 +183,15 @@ def test_checks_cannot_be_executed_apart_from_their_asset(seen: Seen) -> None:
     }
 
 
-def test_user_s_own_check_runs_with_the_materialisation(seen: Seen) -> None:
+def test_user_s_own_check_runs_with_the_materialization(seen: Seen) -> None:
     """The sensor's run would leave out what users check themselves."""
     found = seen.executions["users_own"]
     evaluated = {e["runId"] for e in found if e["evaluation"]}
-    assert evaluated == {event.run_id for event in seen.materialisations.values()}
+    assert evaluated == {event.run_id for event in seen.materializations.values()}
 
 
 def test_blocking_check_is_tried_once_and_blocks(seen: Seen) -> None:
-    """Bad answers would go on downstream, or be materialised again and again."""
+    """Bad answers would go on downstream, or be materialized again and again."""
     (evaluated,) = [e for e in seen.notes if e["evaluation"]]
     assert evaluated["status"] == "FAILED"
     assert seen.runs[evaluated["runId"]].status == "FAILURE"
@@ -200,7 +200,7 @@ def test_blocking_check_is_tried_once_and_blocks(seen: Seen) -> None:
 
 def test_metadata_is_there_to_be_plotted_and_read(seen: Seen) -> None:
     """A number that comes as text is not plotted, a table that comes as text is not read."""
-    shown = seen.materialisations["bad"].metadata
+    shown = seen.materializations["bad"].metadata
 
     assert shown["dagster/partition_row_count"] == 4
     assert shown["batchor/failure_rate"] == 0.25

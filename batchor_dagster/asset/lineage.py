@@ -1,0 +1,109 @@
+"""Which upstream columns the columns of a stored table come from, as far as that is known."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pyarrow as pa
+
+from batchor_core.integration import PromptTemplate
+from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_dagster.constants import META_COLUMN_LINEAGE
+
+_ITEM_ID = "item_id"
+_OWN_PREFIX = "batch_"
+
+
+def with_lineage(
+    context: dg.AssetExecutionContext,
+    declaration: BatchAssetDeclaration,
+    arguments: Mapping[str, Any],
+    events: Iterable[Any],
+) -> Iterator[Any]:
+    """Pass on a step's events, and add column lineage to what is materialized.
+
+    Args:
+        context: Of the step.
+        declaration: Of its asset.
+        arguments: What the user's function would be called with, by parameter.
+        events: Of the step.
+    """
+    for event in events:
+        if isinstance(event, dg.MaterializeResult):
+            lineage = column_lineage(declaration, _frame_columns(context, arguments))
+            if lineage is not None:
+                context.add_asset_metadata({META_COLUMN_LINEAGE: lineage}, declaration.key)
+        yield event
+
+
+def column_lineage(
+    declaration: BatchAssetDeclaration, frames: Mapping[dg.AssetKey, Collection[str]]
+) -> dg.TableColumnLineage | None:
+    """Return what the declaration says, or what is plain where there is one upstream frame.
+
+    Kept columns and the id are taken to be the frame's columns of these names, and the answers to
+    come from those that the prompt template names: the function between them is not looked into.
+
+    Args:
+        declaration: Of the asset.
+        frames: The columns of each upstream frame.
+    """
+    if declaration.column_lineage is not None:
+        return _lineage(declaration.column_lineage)
+    if len(frames) != 1:
+        return None
+    ((key, columns),) = frames.items()
+    sources = {name: [name] for name in declaration.keep}
+    sources |= {name: _prompt_columns(declaration) for name in _answer_columns(declaration)}
+    sources[_ITEM_ID] = [declaration.id_column] if declaration.id_column else []
+    return _lineage(
+        {
+            name: [dg.TableColumnDep(key, source) for source in theirs if source in columns]
+            for name, theirs in sources.items()
+        }
+    )
+
+
+def _lineage(
+    deps_by_column: Mapping[str, Collection[dg.TableColumnDep]],
+) -> dg.TableColumnLineage | None:
+    known = {name: list(deps) for name, deps in deps_by_column.items() if deps}
+    return dg.TableColumnLineage(known) if known else None
+
+
+def _prompt_columns(declaration: BatchAssetDeclaration) -> list[str]:
+    if declaration.prompt_template is None:
+        return []
+    return list(PromptTemplate(declaration.prompt_template).columns)
+
+
+def _answer_columns(declaration: BatchAssetDeclaration) -> list[str]:
+    others = {_ITEM_ID, *declaration.keep}
+    names = declaration.result_schema().names
+    return [name for name in names if name not in others and not name.startswith(_OWN_PREFIX)]
+
+
+def _frame_columns(
+    context: dg.AssetExecutionContext, arguments: Mapping[str, Any]
+) -> dict[dg.AssetKey, list[str]]:
+    inputs = {name: value for name, value in arguments.items() if name in context.op_def.ins}
+    found = {context.asset_key_for_input(n): _columns_of(value) for n, value in inputs.items()}
+    return {key: columns for key, columns in found.items() if columns is not None}
+
+
+def _columns_of(value: object) -> list[str] | None:
+    """Return a frame's columns, of several partitions those of the first; None for other things."""
+    match value:
+        case pl.DataFrame():
+            return value.columns
+        case pl.LazyFrame():
+            try:
+                return value.collect_schema().names()
+            except (OSError, pl.exceptions.PolarsError):  # nothing but the lineage needs it here
+                return None
+        case pa.Table():
+            return list(value.column_names)
+        case Mapping() if value:
+            return _columns_of(next(iter(value.values())))
+    return None

@@ -1,0 +1,34 @@
+"""What can be said of one Dagster run of a batch asset, in the launchpad or in a run request."""
+
+from typing import Literal
+
+import dagster as dg
+from pydantic import Field
+
+
+class BatchRunConfig(dg.Config):
+    """Configuration of one Dagster run of a batch asset; all of it can be left out.
+
+    A batch asset whose function has no ``config`` of its own takes this one. One that has lets it
+    inherit from this class. In a run's configuration: ``ops: <asset>: config: {refresh: all}``.
+
+    Attributes:
+        refresh: Which rows of a partition that was materialized before are asked again: ``changed``
+            those that have changed or failed, ``failed`` only those that failed (the others keep
+            their answers, whatever has changed in prompt or model), ``all`` all of them.
+        wait: Whether the step itself waits for the answers, holding its worker; None: as declared.
+        limit_rows: Ask only so many rows of each partition, from the first on: to try out a prompt.
+            The partition then materializes with these rows alone.
+        dry_run: Read the rows, tell what they would cost, and send nothing.
+    """
+
+    refresh: Literal["changed", "failed", "all"] = Field(
+        default="changed", description="Rows that are asked again: changed, failed or all."
+    )
+    wait: bool | None = Field(
+        default=None, description="Whether the step itself waits for the answers."
+    )
+    limit_rows: int | None = Field(
+        default=None, gt=0, description="Ask only the first rows of each partition."
+    )
+    dry_run: bool = Field(default=False, description="Tell the cost and send nothing.")

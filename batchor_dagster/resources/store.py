@@ -1,0 +1,100 @@
+"""Where batch runs are stored: their state, and the files of their batches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from batchor_core import BatchRunner, ConfigurationError, TimingPolicy
+from batchor_core.integration import Clock, ProviderFactory, SystemClock
+from batchor_dagster.constants import HoldKind
+from batchor_dagster.resources.listeners import load_listener
+
+
+class BatchorResource(dg.ConfigurableResource[Any]):
+    """The control plane and the data plane that all batch assets of a code location share.
+
+    Every process of the code location (user code server, daemon, run workers) must reach both:
+    with workers on several machines use a PostgreSQL URL and an object store.
+
+    It holds settings alone: each step and each tick opens the store when it needs it, and closes it
+    at its end.
+
+    Attributes:
+        state: Path of a SQLite file, or a ``postgresql://`` URL (usually an ``EnvVar``: it holds a
+            password); default: ``$BATCHOR_HOME/state.sqlite3``.
+        artifacts: A folder or any fsspec URL; default: beside the SQLite file.
+        namespace: Who owns the batch runs; default: the code location's name. Two code locations
+            may share a store only under different namespaces.
+        hold: How open backfills are kept open: ``queued``, ``suspended`` or ``none``.
+        poll_s: Seconds between two looks at a working provider batch.
+        lease_s: Seconds after which a silent process loses a batch run to another.
+        settle_s: Seconds for which an unacknowledged batch is looked for before it is sent again.
+        budget_usd_per_day: What may be sent to one account and model in one day (UTC), in US
+            dollars, by all batch runs of this store; None is no bound.
+        listeners: Who is told of each event of a batch run: import paths, as
+            ``batchor_core:OpenTelemetryListener``, of what makes a listener when it is called
+            without arguments. Called once in each process.
+    """
+
+    state: str | None = Field(
+        default=None, repr=False, description="SQLite path or postgresql:// URL."
+    )
+    artifacts: str | None = Field(default=None, description="Folder or fsspec URL.")
+    namespace: str | None = Field(default=None, description="Default: the code location's name.")
+    hold: str = Field(default=HoldKind.QUEUED.value, description="queued, suspended or none.")
+    poll_s: float = Field(default=30.0, gt=0, description="Seconds between two polls.")
+    lease_s: float = Field(default=120.0, gt=0, description="Seconds of a lease.")
+    settle_s: float = Field(default=180.0, ge=0, description="Seconds of settling.")
+    budget_usd_per_day: float | None = Field(
+        default=None, gt=0, description="Of one account and model, in US dollars."
+    )
+    listeners: list[str] = Field(
+        default_factory=list, description="Import paths, as batchor_core:OpenTelemetryListener."
+    )
+
+    @property
+    def timing(self) -> TimingPolicy:
+        """The clockwork of batch runs that are started now."""
+        return TimingPolicy(poll_s=self.poll_s, lease_s=self.lease_s, settle_s=self.settle_s)
+
+    @property
+    def clock(self) -> Clock:
+        """Where the batch runs' time comes from; tests move it."""
+        return SystemClock()
+
+    @property
+    def hold_kind(self) -> HoldKind:
+        """The kind of hold.
+
+        Raises:
+            ConfigurationError: There is none of this name.
+        """
+        try:
+            return HoldKind(self.hold)
+        except ValueError:
+            names = ", ".join(HoldKind)
+            raise ConfigurationError(f"hold is {self.hold!r}: give one of {names}") from None
+
+    @contextmanager
+    def runner(self, location: str | None, connect: ProviderFactory) -> Iterator[BatchRunner]:
+        """Give a runner over this store, closed after the block.
+
+        Args:
+            location: Name of the code location; the namespace unless one is configured.
+            connect: Makes the adapter of a stored provider config.
+
+        Raises:
+            ConfigurationError: The store cannot be opened, or a listener cannot be made.
+        """
+        with BatchRunner(
+            self.state,
+            self.artifacts,
+            namespace=self.namespace or location or "default",
+            connect=connect,
+            clock=self.clock,
+            listeners=[load_listener(path) for path in self.listeners],
+        ) as runner:
+            yield runner

@@ -1,0 +1,272 @@
+"""A tick of the advance sensor: it polls, and launches what is heavy.
+
+What it costs grows with the number of accounts, scopes, and batch runs that need something; those
+that wait for a provider cost it nothing but their share of a list call.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from batchor_core import BatchRunner, RunControlState, TimingPolicy
+from batchor_core.integration import HEAVY_STEPS, OpenWork, RunRecord, Walk, due_steps
+from batchor_dagster.asset.metadata import observations
+from batchor_dagster.constants import (
+    META_PROGRESS_BATCH_RUN,
+    META_PROGRESS_STATUS,
+    TAG_KIND,
+    TAG_MAX_RETRIES,
+    TAG_PRIORITY,
+    RunKind,
+)
+from batchor_dagster.resources.connections import batchor_resource
+from batchor_dagster.sensors.advance_job import UNUSABLE, run_config
+from batchor_dagster.sensors.ticks import RUN_REQUESTS_PER_TICK, Cursor, runner_of
+from batchor_dagster.waiting.launched_runs import LaunchedRuns
+from batchor_dagster.waiting.time_box import TICK_SECONDS
+
+BATCH_RUNS_PER_ADVANCE = 20
+"""Starting a Dagster run takes seconds, so several batch runs share one."""
+
+ADVANCES_AT_ONCE = 50
+"""Dagster runs that have not ended: more would only stand in front of others in Dagster's queue."""
+
+SENDING_AT_ONCE = 100
+"""Batch runs of one scope that are being advanced only to send what is ready."""
+
+FULL_SCOPE_SECONDS = 300.0
+"""A scope that was full is tried again after this time, or when one of its batches has ended."""
+
+POLL_SECONDS = TICK_SECONDS * 2 / 3
+
+PAUSES_TOLD_PER_TICK = 50
+
+_LAUNCH_GRACE_S = 60.0
+"""How long a requested Dagster run may take to appear."""
+
+
+class AdvanceCursor(Cursor):
+    """What the advance sensor remembers from one tick to the next.
+
+    A cursor that cannot be read is started over: at worst a batch run is asked to advance twice,
+    which its lease sorts out, the list of batches is read again from its first page, and partitions
+    are told once more why they wait.
+
+    Attributes:
+        launched: Its Dagster runs that are not known to be over, by run key.
+        told: The number of the last journal event about a pause that its partitions were told of.
+        walks: Where the look through an account's list of batches was cut off, by account.
+        tried: What was sent last in a scope, and what was live in it then.
+    """
+
+    class Launched(BaseModel):
+        """One requested Dagster run.
+
+        Attributes:
+            at: Unix time in seconds.
+            sends_in: The scope in which it does nothing but send; None for other work.
+        """
+
+        batch_runs: list[str]
+        at: float
+        sends_in: str | None = None
+
+    class Tried(BaseModel):
+        """Batch runs that were launched to send.
+
+        Attributes:
+            live: How many batches were live in their scope.
+            at: Unix time in seconds.
+        """
+
+        batch_runs: list[str]
+        live: int
+        at: float
+
+    launched: dict[str, Launched] = Field(default_factory=dict)
+    told: int = 0
+    walks: dict[str, Walk] = Field(default_factory=dict)
+    tried: dict[str, Tried] = Field(default_factory=dict)
+
+
+def advance_tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """Poll what is due, and ask for Dagster runs that do what is heavy."""
+    before = AdvanceCursor.parse(context.cursor)
+    walks = dict(before.walks)
+    with runner_of(context) as runner:
+        runner.poll_due(POLL_SECONDS, walks)
+        planner = _Planner(context, runner, before)
+        requests = planner.launch()
+        told, news = _news_of_pauses(runner, before.told)
+        skip = None if requests else _what_waits(runner)
+    cursor = AdvanceCursor(launched=planner.launched, told=told, walks=walks, tried=planner.tried)
+    return dg.SensorResult(
+        run_requests=requests,
+        asset_events=news,
+        cursor=cursor.model_dump_json(),
+        skip_reason=skip,
+    )
+
+
+class _Planner:
+    """Decides which batch runs are advanced now.
+
+    Attributes:
+        launched: The Dagster runs that are going, with those that are asked for now.
+        tried: As in the cursor.
+    """
+
+    def __init__(
+        self, context: dg.SensorEvaluationContext, runner: BatchRunner, before: AdvanceCursor
+    ) -> None:
+        self._store = runner.store
+        self._namespace = runner.namespace
+        self._now = batchor_resource(context.resources).clock.now()
+        self.launched = _still_going(context.instance, runner, before)
+        self.tried = dict(before.tried)
+
+    def launch(self) -> list[dg.RunRequest]:
+        """Return the Dagster runs to start."""
+        free = min(RUN_REQUESTS_PER_TICK, ADVANCES_AT_ONCE - len(self.launched))
+        if free <= 0:
+            return []
+        heavy = _grouped(self._heavy(free * BATCH_RUNS_PER_ADVANCE))
+        sending = [
+            (scope, group) for scope in self._scopes() for group in _grouped(self._sending(scope))
+        ]
+        taking_turns = zip_longest(((None, group) for group in heavy), sending)
+        plans = [plan for plan in chain.from_iterable(taking_turns) if plan is not None]
+        return [self._request(scope, group) for scope, group in plans[:free]]
+
+    def _heavy(self, limit: int) -> list[str]:
+        """Return batch runs that have something to collect, pack, recover, cancel or finish."""
+        work = self._store.due_work(
+            self._namespace, self._now, limit, but=self._busy, but_paused=UNUSABLE
+        )
+        return [one.run.run_id for one in work if self._is_due(one)]
+
+    def _sending(self, scope: str) -> list[str]:
+        """Return batch runs that may send something, unless the scope is known to be full."""
+        launched = self.launched.values()
+        going = sum(len(one.batch_runs) for one in launched if one.sends_in == scope)
+        room = SENDING_AT_ONCE - going
+        if room <= 0:
+            return []
+        work = self._store.due_work(self._namespace, self._now, room, scope=scope, but=self._busy)
+        found = [one.run.run_id for one in work if self._is_due(one)]
+        if not found:
+            return []
+        live, at = self._store.live_batches([scope]).get(scope, 0), self._now.timestamp()
+        last = self.tried.get(scope)
+        is_full = last and last.live == live and set(found) <= set(last.batch_runs)
+        if last and is_full and at - last.at < FULL_SCOPE_SECONDS:
+            return []
+        self.tried[scope] = AdvanceCursor.Tried(batch_runs=found, live=live, at=at)
+        return found[:BATCH_RUNS_PER_ADVANCE] if is_full else found
+
+    def _scopes(self) -> list[str]:
+        """Return the scopes in which something may be sent; forget what is known of others."""
+        counts = self._store.count_open_runs(self._namespace)
+        scopes = sorted({scope for scope, control in counts if control is RunControlState.RUN})
+        self.tried = {scope: self.tried[scope] for scope in scopes if scope in self.tried}
+        return scopes
+
+    @property
+    def _busy(self) -> list[str]:
+        return [run_id for one in self.launched.values() for run_id in one.batch_runs]
+
+    def _is_due(self, work: OpenWork) -> bool:
+        timing = TimingPolicy.model_validate(work.run.spec["timing"])
+        return any(
+            due.step in HEAVY_STEPS and due.at <= self._now
+            for due in due_steps(work, timing, self._now)
+        )
+
+    def _request(self, scope: str | None, group: list[str]) -> dg.RunRequest:
+        at = time.time()
+        # Dagster skips a run key for ever once it was used, so each launch has a new one.
+        run_key = f"batchor:advance:{group[0]}:{int(at * 1000)}"
+        self.launched[run_key] = AdvanceCursor.Launched(batch_runs=group, at=at, sends_in=scope)
+        return dg.RunRequest(
+            run_key=run_key,
+            run_config=run_config(group),
+            tags={
+                TAG_KIND: RunKind.ADVANCE.value,
+                TAG_MAX_RETRIES: "0",
+                TAG_PRIORITY: "1",  # short, and what it does is waited for or stops costing money
+            },
+        )
+
+
+def _grouped(run_ids: Sequence[str]) -> list[list[str]]:
+    starts = range(0, len(run_ids), BATCH_RUNS_PER_ADVANCE)
+    return [list(run_ids[start : start + BATCH_RUNS_PER_ADVANCE]) for start in starts]
+
+
+def _still_going(
+    instance: dg.DagsterInstance, runner: BatchRunner, cursor: AdvanceCursor
+) -> dict[str, AdvanceCursor.Launched]:
+    """Return the launched Dagster runs whose batch runs are to be left alone.
+
+    One that is finished, that never appeared, or that advances nothing (no lease is in force) is
+    forgotten: the next launch has a new run key.
+    """
+    if not cursor.launched:
+        return {}
+    runs = LaunchedRuns(instance)
+    runs.look_up(cursor.launched)
+    entries = cursor.launched.values()
+    leased = runner.store.leased(chain.from_iterable(entry.batch_runs for entry in entries))
+    records = runner.store.get_runs(entry.batch_runs[0] for entry in entries)
+
+    def keeps(run_key: str, entry: AdvanceCursor.Launched) -> bool:
+        run, age_s = runs.find(run_key), time.time() - entry.at
+        if run is None:
+            return age_s < _LAUNCH_GRACE_S
+        if run.is_finished:
+            return False
+        return age_s < _longest_silence_s(records.get(entry.batch_runs[0])) or not (
+            leased.isdisjoint(entry.batch_runs)
+        )
+
+    return {run_key: entry for run_key, entry in cursor.launched.items() if keeps(run_key, entry)}
+
+
+def _longest_silence_s(run: RunRecord | None) -> float:
+    """Return how long a launched run may hold no lease: queueing and starting take a while."""
+    timing = TimingPolicy.model_validate(run.spec["timing"] if run else {})
+    return _LAUNCH_GRACE_S + timing.lease_s
+
+
+def _news_of_pauses(runner: BatchRunner, told: int) -> tuple[int, list[dg.AssetObservation]]:
+    """Return what tells paused partitions why they wait: no Dagster run is there to."""
+    pauses = runner.store.pauses_since(runner.namespace, told, PAUSES_TOLD_PER_TICK)
+    runs = runner.store.get_runs(pause.run_id for pause in pauses)
+    found = chain.from_iterable(
+        _observations_of_pause(runner, runs[pause.run_id]) for pause in pauses
+    )
+    return max([told, *(pause.sequence for pause in pauses)]), list(found)
+
+
+def _observations_of_pause(runner: BatchRunner, run: RunRecord) -> Iterator[dg.AssetObservation]:
+    metadata = {
+        META_PROGRESS_BATCH_RUN: run.run_id,
+        META_PROGRESS_STATUS: f"{run.state.value} (pause: {run.control_reason})",
+    }
+    members = runner.store.list_members(run.run_id)
+    if members:
+        key = dg.AssetKey.from_user_string(members[0].identity.asset)
+        yield from observations(key, [m.identity.partition for m in members], metadata)
+
+
+def _what_waits(runner: BatchRunner) -> str:
+    counts = runner.store.count_open_runs(runner.namespace)
+    text = f"{sum(counts.values())} batch run(s) in progress, none of them has anything heavy due"
+    paused = sum(n for (_, control), n in counts.items() if control is RunControlState.PAUSE)
+    for pause in runner.store.pauses_since(runner.namespace, 0, 1):
+        first = runner.store.get_run(pause.run_id)
+        text += f"; {paused} paused, as {first.run_id}: {first.control_reason}"
+    return text

@@ -1,0 +1,43 @@
+"""What the ticks of both sensors share: their bounds, their runner, their place."""
+
+from contextlib import AbstractContextManager
+from typing import Self
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from batchor_core import BatchRunner
+from batchor_dagster.resources.connections import open_runner
+
+RUN_REQUESTS_PER_TICK = 50
+"""Dagster's daemon takes a tenth of a second for each, in which no other sensor of it ticks."""
+
+
+class Cursor(BaseModel):
+    """What a sensor remembers from one tick to the next; one that cannot be read starts over."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = 1
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self:
+        """Read a stored cursor."""
+        try:
+            cursor = cls.model_validate_json(text or "{}")
+        except ValidationError:
+            return cls()
+        return cursor if cursor.version == 1 else cls()
+
+
+def runner_of(context: dg.SensorEvaluationContext) -> AbstractContextManager[BatchRunner]:
+    """Return a runner over the code location's resources."""
+    repository = context.repository_def
+    others = repository.get_top_level_resources() if repository else {}
+    return open_runner(context.resources, location_of_sensor(context), others)
+
+
+def location_of_sensor(context: dg.SensorEvaluationContext) -> str | None:
+    """Return the name of the code location that a sensor belongs to, where it has one."""
+    origin = context.code_location_origin
+    return origin.location_name if origin is not None else None

@@ -1,0 +1,1 @@
+"""What runs inside a Dagster run of a batch asset: the request, or the materialization."""

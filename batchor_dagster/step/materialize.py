@@ -1,0 +1,241 @@
+"""Turning a finished batch run into materialized partitions, or into a failure that says why."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from batchor_core import Run, RunState
+from batchor_core.integration import MemberResults, Waiter
+from batchor_dagster.asset.checks import blocking_failures, check_results, evaluations
+from batchor_dagster.asset.metadata import (
+    PartitionTotals,
+    partition_metadata,
+    preview_metadata,
+    verdict_text,
+)
+from batchor_dagster.constants import TAG_BATCH_RUN, TAG_SEGMENT, TAG_WAITER
+from batchor_dagster.step.step import Step
+from batchor_dagster.waiting.segments import is_good
+from batchor_dagster.waiting.waiters import (
+    Segment,
+    SegmentState,
+    change_waiter,
+    segments_of,
+    with_segment,
+)
+
+_SHOWN_PROBLEMS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The batch run that answers some of a step's partitions.
+
+    Attributes:
+        partitions: Empty for an unpartitioned asset.
+    """
+
+    run: Run
+    partitions: tuple[str, ...]
+
+
+def materialize(step: Step, run_id: str) -> Iterator[Any]:
+    """Materialize what a waiter asked for; launched by the materialize sensor."""
+    _refuse_if_stale(step, run_id)
+    answers = Answers(run=step.runner.get_run(run_id), partitions=step.partitions)
+    results: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
+    try:
+        for event in materialize_in_step(step, [answers]):
+            yield event
+            results += _results_in(event)
+    except dg.Failure as failure:
+        _store_verdict(step, failure.description or "failed")
+        raise
+    # What blocks fails the step after our last word. All is stored, so that is final too.
+    blocked = blocking_failures(results, step.declaration.active_checks)
+    if blocked is not None:
+        _store_verdict(step, blocked)
+        return
+    # What fails downstream in this Dagster run is tried again without the asset.
+    _note(step, is_stored=True)
+
+
+def _refuse_if_stale(step: Step, run_id: str) -> None:
+    """Refuse to store what was superseded while this Dagster run was queued.
+
+    Raises:
+        dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
+    """
+    waiter = _tagged_waiter(step)
+    segment = _tagged_segment(step, waiter)
+    if waiter.run_id != run_id or segment is None or segment.partitions != step.partitions:
+        raise dg.Failure(
+            description="partitions that this Dagster run was to materialize have been asked for "
+            "again meanwhile, or were defined anew: another one materializes what is asked for",
+            allow_retries=False,
+        )
+
+
+def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]:
+    """Yield the step's partitions, all of them, or raise their verdict.
+
+    Raises:
+        dagster.Failure: Too many rows of a partition failed, or a batch run did not come to its own
+            end.
+    """
+    for each in answers:
+        _refuse_without_results(each.run)
+    with ExitStack() as stack:
+        found = {}
+        for each in answers:
+            results = stack.enter_context(each.run.results_by_member())
+            for partition in each.partitions or ("",):
+                found[partition] = _Partition.of(step, each.run, results, partition)
+        _refuse_bad(step, found)
+        # The IO manager reads the frames while we are suspended here, within the context.
+        yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
+
+
+def has_failed_verdict(step: Step) -> bool:
+    """Whether the segment that this Dagster run is tagged with was judged as failed before."""
+    segment = _tagged_segment(step, _tagged_waiter(step))
+    return segment is not None and segment.state is SegmentState.FAILED
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Partition:
+    """What there is to say of one partition, or of an asset without partitions.
+
+    Attributes:
+        key: Empty for an asset without partitions.
+        frame: Its rows, not read yet.
+    """
+
+    key: str
+    run: Run
+    totals: PartitionTotals
+    frame: pl.LazyFrame
+    input_rows: int
+    is_partitioned: bool
+
+    @classmethod
+    def of(cls, step: Step, run: Run, results: MemberResults, partition: str) -> "_Partition":
+        return cls(
+            key=partition,
+            run=run,
+            totals=PartitionTotals.of(results.tables(partition)),
+            frame=results.frame(partition),
+            input_rows=results.row_count(partition),
+            is_partitioned=bool(step.partitions),
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what is shown of it."""
+        return partition_metadata(
+            self.run, self.totals, partitioned=self.is_partitioned
+        ) | preview_metadata(self.frame)
+
+    def check_results(self, step: Step) -> list[dg.AssetCheckResult]:
+        """Return what the asset's checks find."""
+        return check_results(
+            step.declaration.key,
+            step.declaration.active_checks,
+            self.totals,
+            input_rows=self.input_rows,
+            cost_usd=self.totals.known_cost(self.run.plan.price),
+        )
+
+
+def _events(step: Step, partitions: Sequence[_Partition]) -> Iterator[Any]:
+    key, active = step.declaration.key, step.declaration.active_checks
+    if len(partitions) == 1:
+        (only,) = partitions
+        yield dg.MaterializeResult(
+            asset_key=key,
+            value=_value(step, only.frame),
+            metadata=only.metadata(),
+            check_results=only.check_results(step),
+        )
+        return
+    for one in partitions:
+        # A result's own metadata would go to every partition alike.
+        step.context.add_asset_metadata(one.metadata(), asset_key=key, partition_key=one.key)
+    yield dg.MaterializeResult(
+        asset_key=key, value={one.key: _value(step, one.frame) for one in partitions}
+    )
+    for one in partitions:
+        yield from evaluations(one.check_results(step), active, one.key)
+
+
+def _value(step: Step, frame: pl.LazyFrame) -> pl.LazyFrame | pl.DataFrame:
+    return frame if step.declaration.io_type == "lazy" else frame.collect()
+
+
+def _results_in(event: Any) -> Sequence[dg.AssetCheckResult | dg.AssetCheckEvaluation]:
+    if isinstance(event, dg.AssetCheckEvaluation):
+        return [event]
+    return event.check_results or () if isinstance(event, dg.MaterializeResult) else ()
+
+
+def _refuse_without_results(run: Run) -> None:
+    if run.status in (RunState.CANCELLED, RunState.FAILED):
+        why = run.control_reason or run.record.error_message or "no reason given"
+        text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
+        raise dg.Failure(description=text, allow_retries=False)
+
+
+def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
+    """Raise what stands against materializing these partitions."""
+    most = step.declaration.max_failure_rate
+    bad = [p for p in partitions.values() if not is_good(p.totals.rows, p.totals.ok, most)]
+    if not bad:
+        return
+    texts = [verdict_text(one.totals, most) for one in bad[:_SHOWN_PROBLEMS]]
+    if len(partitions) > 1:
+        texts = [f"{one.key!r}: {text}" for one, text in zip(bad, texts, strict=False)]
+        more = "; …" if len(bad) > _SHOWN_PROBLEMS else ""
+        text = f"{len(bad)} of {len(partitions)} partitions failed: {'; '.join(texts)}{more}"
+    else:
+        text = texts[0]
+    metadata = bad[0].metadata() if len(bad) == 1 else None
+    raise dg.Failure(description=text, metadata=metadata, allow_retries=False)
+
+
+def _store_verdict(step: Step, reason: str) -> None:
+    """Record the verdict before the step fails with it, so that it is not tried again.
+
+    Its partitions are free from now on: who asks for them again wants another answer.
+    """
+    _note(step, state=SegmentState.FAILED, reason=reason)
+    run_id = step.context.run.tags[TAG_BATCH_RUN]
+    step.runner.store.release_members(run_id, step.identities(step.partitions))
+
+
+def _note(step: Step, **changes: Any) -> None:
+    """Change what is stored of the segment that this Dagster run is for."""
+
+    def change(waiter: Waiter) -> Mapping[str, Any] | None:
+        segment = _tagged_segment(step, waiter)
+        if segment is None or segment.partitions != step.partitions:
+            return None
+        changed = dataclasses.replace(segment, **changes)
+        return {"progress": with_segment(waiter.progress, changed)}
+
+    if not change_waiter(step.runner.store, step.context.run.tags[TAG_WAITER], change):
+        step.context.log.info("nobody waits any more; what became of it is not stored")
+
+
+def _tagged_waiter(step: Step) -> Waiter:
+    return step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
+
+
+def _tagged_segment(step: Step, waiter: Waiter) -> Segment | None:
+    """Return the segment that this Dagster run is for; None if it is not there any more."""
+    segments = segments_of(waiter)
+    index = int(step.context.run.tags[TAG_SEGMENT])
+    return segments[index] if index < len(segments) else None

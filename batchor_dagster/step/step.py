@@ -1,0 +1,128 @@
+"""What one execution of a batch asset's step works with."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import dagster as dg
+
+from batchor_core import BatchorError, BatchRunner, BudgetPolicy, ConfigurationError
+from batchor_core.integration import Identity, Items, ProviderConfig
+from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_dagster.asset.run_config import BatchRunConfig
+from batchor_dagster.resources import BatchorResource, ModelRequest
+from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step, its declaration and its runner.
+
+    Attributes:
+        context: Of the step.
+        read: Calls the user's function for one partition of several, or (None) for a step of one
+            partition or none; only requests do.
+        config: What was said of this Dagster run.
+    """
+
+    context: dg.AssetExecutionContext
+    declaration: BatchAssetDeclaration
+    runner: BatchRunner
+    read: Callable[[str | None], Items]
+    config: BatchRunConfig
+
+    @cached_property
+    def partitions(self) -> tuple[str, ...]:
+        """The step's partition keys, in order; empty for an unpartitioned asset."""
+        context = self.context
+        graph = context.job_def.asset_layer.asset_graph
+        is_asked = context.has_partition_key or context.has_partition_key_range
+        if not is_asked or graph.get(context.asset_key).partitions_def is None:
+            return ()
+        return tuple(context.partition_keys)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the step itself waits for the answers."""
+        return self.declaration.wait if self.config.wait is None else self.config.wait
+
+    @property
+    def calls_by_partition(self) -> bool:
+        """Whether the user's function sees one partition's part of context and inputs."""
+        is_ranged = self.declaration.backfill_policy is not None
+        return len(self.partitions) > 1 or (is_ranged and bool(self.partitions))
+
+    def identities(self, partitions: Sequence[str]) -> list[Identity]:
+        """Return what a batch run for these partitions, or for the whole asset, stands for."""
+        return [
+            Identity(
+                namespace=self.runner.namespace, asset=self.declaration.name, partition=partition
+            )
+            for partition in partitions or ("",)
+        ]
+
+    @property
+    def location(self) -> str | None:
+        """Name of the code location."""
+        return location_of(self.context.run)
+
+    @property
+    def batchor(self) -> BatchorResource:
+        """The store's resource."""
+        return batchor_resource(self.context.resources)
+
+    @property
+    def budget(self) -> BudgetPolicy:
+        """What the asset's batch run, and its account's day, may cost."""
+        return BudgetPolicy(
+            run_usd=self.declaration.budget_usd, scope_day_usd=self.batchor.budget_usd_per_day
+        )
+
+    @cached_property
+    def waiting_keys(self) -> tuple[dg.AssetKey, ...]:
+        """The asset and its descendants in the Dagster run's selection, the asset first.
+
+        The run that materializes the asset has to select them too: in the request they are
+        skipped, and a backfill never asks for them again.
+        """
+        graph = self.context.job_def.asset_layer.asset_graph
+        run = self.context.run
+        selected = set(run.asset_selection or self.context.job_def.asset_layer.selected_asset_keys)
+        found = [self.declaration.key]
+        for key in found:
+            children = sorted(graph.get(key).child_keys)
+            found += [child for child in children if child in selected and child not in found]
+        return tuple(found)
+
+    @property
+    def unpartitioned_keys(self) -> frozenset[dg.AssetKey]:
+        """Those of the waiting assets that have no partitions."""
+        graph = self.context.job_def.asset_layer.asset_graph
+        return frozenset(k for k in self.waiting_keys if graph.get(k).partitions_def is None)
+
+    def provider_config(self) -> ProviderConfig:
+        """Return the core's provider config of the declared model."""
+        account = provider_resource(self.context.resources, self.declaration.provider)
+        return account.provider_config(
+            ModelRequest(
+                credentials=self.declaration.provider,
+                model=self.declaration.model,
+                endpoint=self.declaration.endpoint,
+                params=dict(self.declaration.params),
+                max_output_tokens=self.declaration.max_output_tokens,
+                dimensions=self.declaration.dimensions,
+                price=self.declaration.price,
+            )
+        )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn the core's errors into failures whose description is all that a user has to read."""
+    try:
+        yield
+    except BatchorError as exc:
+        raise dg.Failure(
+            description=str(exc), allow_retries=not isinstance(exc, ConfigurationError)
+        ) from exc

@@ -1,0 +1,1 @@
+"""Who waits for answers, what keeps their backfills open, and how they are served."""
