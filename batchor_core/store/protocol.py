@@ -88,13 +88,33 @@ class MemberClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class WaiterRequest:
-    """A waiter to be recorded with a claim."""
+    """A waiter to be recorded with a claim.
+
+    Attributes:
+        demand: What is to be done for it, as a digest; None where that is like no other's. Two open
+            waiters of one run that have the same partitions and demand would have everything done
+            twice: the later one joins the earlier one.
+    """
 
     waiter_id: str
     namespace: str
     asset: str
     partitions: tuple[str, ...]
     payload: Mapping[str, Any]
+    demand: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedWaiter:
+    """What came of ending a waiter.
+
+    Attributes:
+        ended: False: it was not open any more, and nothing was changed.
+        run_cancelled: Whether its run is cancelled with it, since nobody waits for the run any more.
+    """
+
+    ended: bool
+    run_cancelled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +130,8 @@ class ClaimResult:
         groups: Where the identities are not all alike: those that can be claimed together, group by
             group; then nothing was changed, and ``run_id`` is the claimant's.
         superseded: The run whose identities and waiters were taken over; None: none was.
+        joined: The open waiter of the same demand that stands for the claimant's, which was not
+            recorded; None: it was.
     """
 
     run_id: str
@@ -117,6 +139,7 @@ class ClaimResult:
     conflict: tuple[Identity, ...] = ()
     groups: tuple[tuple[Identity, ...], ...] = ()
     superseded: str | None = None
+    joined: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -717,8 +740,8 @@ class Store(Protocol):
 
         One transaction: with every identity free, the members become open and the waiter is
         recorded for ``run_id``; with all of them open in one other run with equal fingerprints,
-        the waiter is recorded there and ``run_id`` gets control ``cancel`` with the reason
-        ``attached``; with all of them changed in one other run (or that run under cancel) it is a
+        the waiter is recorded there, or joins an open one of the same demand, and ``run_id`` gets
+        control ``cancel`` with the reason ``attached``; with all of them changed in one other run (or that run under cancel) it is a
         conflict that changes nothing, unless ``supersede`` is given: then they and those who wait
         for them come over, the other run becomes the predecessor of ``run_id``, and gets control
         ``cancel`` if it stands for nothing else. Identities that are not all alike are returned in
@@ -824,13 +847,13 @@ class Store(Protocol):
         reason: str | None,
         *,
         keeps_work: bool = False,
-    ) -> bool:
-        """End an open waiter. False if it was not open any more.
+    ) -> EndedWaiter:
+        """End an open waiter, and what is done for it alone, in one transaction.
 
-        Members that only a cancelled waiter wanted are unwanted from now on, unless ``keeps_work``.
-
-        When it was the run's last open one and the run is terminal, the run's members are closed
-        in the same transaction.
+        If it was the run's last open waiter and the run is terminal, the run's members are closed.
+        If it ends unserved and the run goes on, nobody wants what only this waiter wanted: its
+        members are unwanted from now on and, if it was the last one, the run gets control
+        ``cancel`` with the same reason. ``keeps_work`` leaves the run and its members as they are.
         """
         ...
 

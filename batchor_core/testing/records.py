@@ -103,7 +103,9 @@ def member(partition: str = "", fingerprint: str = "f", item_count: int = 1) -> 
     return MemberClaim(identity=identity(partition), fingerprint=fingerprint, item_count=item_count)
 
 
-def waiter_request(*partitions: str, waiter_id: str | None = None) -> WaiterRequest:
+def waiter_request(
+    *partitions: str, waiter_id: str | None = None, demand: str | None = None
+) -> WaiterRequest:
     """Return a waiter to be recorded."""
     return WaiterRequest(
         waiter_id=waiter_id or new_waiter_id(),
@@ -111,6 +113,7 @@ def waiter_request(*partitions: str, waiter_id: str | None = None) -> WaiterRequ
         asset="a/b",
         partitions=partitions,
         payload={"root": "r"},
+        demand=demand,
     )
 
 

@@ -192,12 +192,12 @@ class WaiterContract:
         driver = RunDriver(store, clock)
         store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
         store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w2"))
-        assert store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        assert store.end_waiter("w1", WaiterState.CANCELLED, "gone").ended
         driver.close()
         assert store.list_members("run_a")[0].is_open
-        assert store.end_waiter("w2", WaiterState.SERVED, None)
+        assert store.end_waiter("w2", WaiterState.SERVED, None).ended
         assert not store.list_members("run_a")[0].is_open
-        assert not store.end_waiter("w2", WaiterState.FAILED, "late")
+        assert not store.end_waiter("w2", WaiterState.FAILED, "late").ended
         waiter = store.get_waiter("w2")
         assert (waiter.state, waiter.ended_at) == (WaiterState.SERVED, clock.now())
         with pytest.raises(StoreError, match="no end"):
@@ -211,6 +211,25 @@ class WaiterContract:
         assert store.list_members("run_a")[0].is_open
         driver.close(RunState.CANCELLED)
         assert not store.list_members("run_a")[0].is_open
+
+    def test_equal_demands_are_one_waiter(self, store: Store, clock: ManualClock) -> None:
+        """What four requests ask for alike would be materialized four times."""
+        RunDriver(store, clock)
+        claims = [member("a"), member("b")]
+        store.claim("run_a", claims, waiter_request("a", "b", waiter_id="w1", demand="d"))
+        store.create_run(new_run("run_b"))
+        again = store.claim("run_b", claims, waiter_request("a", "b", waiter_id="w2", demand="d"))
+        assert (again.run_id, again.attached, again.joined) == ("run_a", True, "w1")
+        for number, (keys, demand) in enumerate(
+            [(("a", "b"), "other"), (("a", "b"), None), (("a",), "d")], start=3
+        ):
+            known = [claim for claim in claims if claim.identity.partition in keys]
+            mine = waiter_request(*keys, waiter_id=f"w{number}", demand=demand)
+            assert store.claim("run_a", known, mine).joined is None
+        assert [w.waiter_id for w in store.list_waiters()] == ["w1", "w3", "w4", "w5"]
+        store.end_waiter("w1", WaiterState.SERVED, None)
+        late = store.claim("run_a", claims, waiter_request("a", "b", waiter_id="w6", demand="d"))
+        assert late.joined is None
 
     def test_updates_are_guarded(self, store: Store) -> None:
         """Two ticks that serve one waiter would overwrite each other's progress."""
@@ -244,8 +263,8 @@ class WaiterContract:
 class UnwantedContract:
     """What every store promises about members that nobody wants any more."""
 
-    def _two_wishes(self, store: Store, clock: ManualClock) -> RunDriver:
-        """Rows 0 and 1 of ``a``, 2 of ``b``, 3 and 4 of ``c``; one wish for all, one for ``b``."""
+    def _two_waiters(self, store: Store, clock: ManualClock) -> RunDriver:
+        """Rows 0 and 1 of ``a``, 2 of ``b``, 3 and 4 of ``c``; one waiter for all, one for ``b``."""
         driver = RunDriver(store, clock)
         claims = [member("a", item_count=2), member("b"), member("c", item_count=2)]
         store.claim("run_a", claims, waiter_request("a", "b", "c", waiter_id="w1"))
@@ -256,32 +275,53 @@ class UnwantedContract:
         self, store: Store, clock: ManualClock
     ) -> None:
         """A cancelled backfill would be answered to its end because one partition is wanted."""
-        self._two_wishes(store, clock)
+        self._two_waiters(store, clock)
         assert store.unwanted_rows("run_a") == []
         store.end_waiter("w1", WaiterState.CANCELLED, "gone")
         assert [m.is_wanted for m in store.list_members("run_a")] == [False, True, False]
         assert [m.is_open for m in store.list_members("run_a")] == [True, True, True]
         assert store.unwanted_rows("run_a") == [(0, 1), (3, 4)]
 
-    @pytest.mark.parametrize("end", [WaiterState.SERVED, WaiterState.FAILED])
-    def test_served_waiter_leaves_all_wanted(
-        self, store: Store, clock: ManualClock, end: WaiterState
-    ) -> None:
+    def test_served_waiter_leaves_all_wanted(self, store: Store, clock: ManualClock) -> None:
         """What was delivered once would be taken from those who still wait for it."""
-        self._two_wishes(store, clock)
-        store.end_waiter("w1", end, None)
+        self._two_waiters(store, clock)
+        store.end_waiter("w1", WaiterState.SERVED, None)
         assert store.unwanted_rows("run_a") == []
 
-    def test_last_waiter_marks_nothing(self, store: Store, clock: ManualClock) -> None:
-        """Whether a run without waiters goes on is not the store's decision."""
-        self._two_wishes(store, clock)
-        store.end_waiter("w1", WaiterState.CANCELLED, "gone")
-        store.end_waiter("w2", WaiterState.CANCELLED, "gone")
+    @pytest.mark.parametrize("end", [WaiterState.CANCELLED, WaiterState.FAILED])
+    def test_last_unserved_waiter_cancels_its_run(
+        self, store: Store, clock: ManualClock, end: WaiterState
+    ) -> None:
+        """A crash between the two would leave a run that nobody waits for and that goes on sending;
+        who attaches between them would be cancelled with another one's reason."""
+        self._two_waiters(store, clock)
+        first = store.end_waiter("w1", WaiterState.CANCELLED, "gone")
+        assert (first.ended, first.run_cancelled) == (True, False)
+        last = store.end_waiter("w2", end, "gone too")
+        assert (last.ended, last.run_cancelled) == (True, True)
+        run = store.get_run("run_a")
+        assert (run.control, run.control_reason) == (RunControlState.CANCEL, "gone too")
         assert [m.is_wanted for m in store.list_members("run_a")] == [False, True, False]
+
+    def test_last_waiter_may_keep_its_run(self, store: Store, clock: ManualClock) -> None:
+        """An asset that is not to cancel what was paid for would cancel it all the same."""
+        self._two_waiters(store, clock)
+        store.end_waiter("w1", WaiterState.CANCELLED, "gone", keeps_work=True)
+        last = store.end_waiter("w2", WaiterState.CANCELLED, "gone", keeps_work=True)
+        assert (last.ended, last.run_cancelled) == (True, False)
+        assert store.get_run("run_a").control is RunControlState.RUN
+        assert store.unwanted_rows("run_a") == []
+
+    def test_last_served_waiter_cancels_nothing(self, store: Store, clock: ManualClock) -> None:
+        """A run would be cancelled because what it answered was handed over."""
+        self._two_waiters(store, clock)
+        store.end_waiter("w1", WaiterState.SERVED, None)
+        assert not store.end_waiter("w2", WaiterState.SERVED, None).run_cancelled
+        assert store.get_run("run_a").control is RunControlState.RUN
 
     def test_unwanted_member_is_taken_over(self, store: Store, clock: ManualClock) -> None:
         """A new request would wait for rows that are given up, or pay for those in flight."""
-        self._two_wishes(store, clock)
+        self._two_waiters(store, clock)
         store.end_waiter("w1", WaiterState.CANCELLED, "gone")
         store.create_run(new_run("run_b"))
         result = store.claim("run_b", [member("c", item_count=2)], waiter_request("c"))
@@ -295,7 +335,7 @@ class UnwantedContract:
 
     def test_chunks_of_unwanted_members(self, store: Store, clock: ManualClock) -> None:
         """Chunks that hold rows of somebody else would be given up, or others would be sent."""
-        driver = self._two_wishes(store, clock)
+        driver = self._two_waiters(store, clock)
         for first, last in ((0, 1), (1, 2), (3, 4)):
             driver.seal(first_row=first, last_row=last, item_count=2)
         store.end_waiter("w1", WaiterState.CANCELLED, "gone")

@@ -66,13 +66,13 @@ class Claims(Aggregate):
                 return ClaimResult(run_id=holder, attached=False, conflict=conflict)
             if is_changed:
                 _take_over(tx, holder, run_id, claims)
-                add_waiter(tx, run_id, waiter)
-                return ClaimResult(run_id=run_id, attached=False, superseded=holder)
+                joined = add_waiter(tx, run_id, waiter)  # one that was taken over
+                return ClaimResult(run_id=run_id, attached=False, superseded=holder, joined=joined)
             if holder != run_id:
                 write_control(tx, run_id, RunControlState.CANCEL, ATTACHED)
                 touch_run(tx, holder)
-            add_waiter(tx, holder, waiter)
-            return ClaimResult(run_id=holder, attached=holder != run_id)
+            joined = add_waiter(tx, holder, waiter)
+            return ClaimResult(run_id=holder, attached=holder != run_id, joined=joined)
 
 
 def _lock_holders(tx: Transaction, run_id: str, identities: Sequence[Identity]) -> list[Member]:

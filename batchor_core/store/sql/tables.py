@@ -237,6 +237,7 @@ waiters = Table(
     Column("version", Integer, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("ended_at", Instant),
+    Column("demand", Text),
     Index(None, "namespace", "state", "ordinal"),  # list_waiters of a namespace
     Index(None, "run_id", "state", "ordinal"),  # list_waiters of a run, the last open one
     sqlite_autoincrement=True,

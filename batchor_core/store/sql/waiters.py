@@ -8,14 +8,14 @@ from sqlalchemy import RowMapping, func, insert, select, update
 
 from batchor_core.errors import StaleTransitionError, StoreError
 from batchor_core.ids import new_waiter_id
-from batchor_core.model.records import Waiter
-from batchor_core.model.states import TERMINAL_RUN_STATES, WaiterState
+from batchor_core.model.records import RunRecord, Waiter
+from batchor_core.model.states import TERMINAL_RUN_STATES, RunControlState, WaiterState
 from batchor_core.model.transitions import WAITER_TRANSITIONS, sources_of
-from batchor_core.store.protocol import WaiterGroup, WaiterRequest
+from batchor_core.store.protocol import EndedWaiter, WaiterGroup, WaiterRequest
 from batchor_core.store.sql.engine import json_text
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.members import note_unwanted
-from batchor_core.store.sql.runs import close_members_if_unwanted, load_run
+from batchor_core.store.sql.runs import close_members_if_unwanted, load_run, write_control
 from batchor_core.store.sql.tables import runs, waiters
 from batchor_core.store.sql.transaction import (
     Aggregate,
@@ -152,7 +152,7 @@ class Waiters(Aggregate):
         reason: str | None,
         *,
         keeps_work: bool = False,
-    ) -> bool:
+    ) -> EndedWaiter:
         """See ``Store.end_waiter``."""
         sources = sources_of(WAITER_TRANSITIONS, state)
         if not sources:
@@ -167,30 +167,42 @@ class Waiters(Aggregate):
                 .values(state=state, reason=reason, ended_at=tx.now, version=waiters.c.version + 1)
             )
             if not ended.rowcount:
-                return False
+                return EndedWaiter(ended=False)
             append_event(
                 tx, run_id, "waiter.ended", waiter_id=waiter_id, state=state, reason=reason
             )
             run = load_run(tx, run_id)
             close_members_if_unwanted(tx, run)
-            is_given_up = state is WaiterState.CANCELLED and not keeps_work
-            if is_given_up and not run.state.is_terminal:
-                _note_what_nobody_wants(tx, run_id, waiter.partitions)
-            return True
+            if state is WaiterState.SERVED or keeps_work or run.state.is_terminal:
+                return EndedWaiter(ended=True)
+            return EndedWaiter(
+                ended=True, run_cancelled=_give_up_unwanted(tx, run, waiter.partitions, reason)
+            )
 
 
-def _note_what_nobody_wants(tx: Transaction, run_id: str, partitions: Sequence[str]) -> None:
-    """Note the members that a waiter wanted and no other does; with no waiter left, none."""
+def _give_up_unwanted(
+    tx: Transaction, run: RunRecord, partitions: Sequence[str], reason: str | None
+) -> bool:
+    """Give up what only one waiter wanted of a run; True if that was the whole run."""
     others = select(waiters.c.partitions).where(
-        waiters.c.run_id == run_id, waiters.c.state == WaiterState.OPEN
+        waiters.c.run_id == run.run_id, waiters.c.state == WaiterState.OPEN
     )
-    wanted = {key for keys in tx.execute(others).scalars() for key in keys}
-    if wanted:  # else it is the whole run's end that is decided elsewhere
-        note_unwanted(tx, run_id, set(partitions) - wanted)
+    wanted = list(tx.execute(others).scalars())
+    if not wanted:
+        return write_control(tx, run.run_id, RunControlState.CANCEL, reason) != run
+    note_unwanted(tx, run.run_id, set(partitions).difference(*wanted))
+    return False
 
 
-def add_waiter(tx: Transaction, run_id: str, waiter: WaiterRequest) -> None:
-    """Record an open waiter of the run."""
+def add_waiter(tx: Transaction, run_id: str, waiter: WaiterRequest) -> str | None:
+    """Record an open waiter of the run, unless one of the same demand is there.
+
+    Returns:
+        The waiter that is there; None if this one was recorded.
+    """
+    alike = _find_alike(tx, run_id, waiter)
+    if alike is not None:
+        return alike
     tx.execute(
         insert(waiters).values(
             waiter_id=waiter.waiter_id,
@@ -203,6 +215,7 @@ def add_waiter(tx: Transaction, run_id: str, waiter: WaiterRequest) -> None:
             state=WaiterState.OPEN,
             version=1,
             created_at=tx.now,
+            demand=waiter.demand,
         )
     )
     append_event(
@@ -211,6 +224,23 @@ def add_waiter(tx: Transaction, run_id: str, waiter: WaiterRequest) -> None:
         "waiter.added",
         waiter_id=waiter.waiter_id,
         partitions=len(waiter.partitions),
+    )
+    return None
+
+
+def _find_alike(tx: Transaction, run_id: str, waiter: WaiterRequest) -> str | None:
+    """Return the oldest open waiter of the run that has everything done that this one wants."""
+    if waiter.demand is None:
+        return None
+    statement = select(waiters.c.waiter_id, waiters.c.partitions).where(
+        waiters.c.run_id == run_id,
+        waiters.c.state == WaiterState.OPEN,
+        waiters.c.asset == waiter.asset,
+        waiters.c.demand == waiter.demand,
+    )
+    found = tx.execute(statement.order_by(waiters.c.ordinal))
+    return next(
+        (row.waiter_id for row in found if tuple(row.partitions) == waiter.partitions), None
     )
 
 

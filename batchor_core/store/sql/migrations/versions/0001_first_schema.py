@@ -199,6 +199,7 @@ def _create_waiters() -> None:
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger()),
+        sa.Column("demand", sa.Text()),
         sa.ForeignKeyConstraint(
             ["run_id"], ["batchor_runs.run_id"], name=op.f("fk_batchor_waiters_run_id")
         ),
