@@ -19,8 +19,8 @@ TAG_KIND = "batchor/kind"
 TAG_WAITER = "batchor/waiter"
 """On materialize runs: the waiter that is served."""
 
-TAG_SEGMENT = "batchor/segment"
-"""On materialize runs: which contiguous segment of the waiter's partitions (0-based)."""
+TAG_LAUNCH = "batchor/launch"
+"""On materialize runs: the number (0-based) of the launch, among those that serve the waiter."""
 
 TAG_WAITING_FOR = "batchor/waiting_for"
 """On holds: the backfill that is kept open."""
@@ -59,6 +59,9 @@ assets come without one."""
 
 WAITING_POOL = "batchor_waiting"
 """The pool with zero slots that holds are queued on."""
+
+ASSET_JOB = "__ASSET_JOB"
+"""Dagster's own job of all assets of a code location, in which the UI materializes them."""
 
 ADVANCE_JOB = "batchor_advance"
 """The op job that does what is too heavy for a sensor."""

@@ -110,7 +110,7 @@ class EndedWaiter:
 
     Attributes:
         ended: False: it was not open any more, and nothing was changed.
-        run_cancelled: Whether its run is cancelled with it, since nobody waits for the run any more.
+        run_cancelled: Whether its run is cancelled with it, since nobody waits any more.
     """
 
     ended: bool
@@ -741,8 +741,8 @@ class Store(Protocol):
         One transaction: with every identity free, the members become open and the waiter is
         recorded for ``run_id``; with all of them open in one other run with equal fingerprints,
         the waiter is recorded there, or joins an open one of the same demand, and ``run_id`` gets
-        control ``cancel`` with the reason ``attached``; with all of them changed in one other run (or that run under cancel) it is a
-        conflict that changes nothing, unless ``supersede`` is given: then they and those who wait
+        control ``cancel`` with the reason ``attached``; with all of them changed in one other run
+        (or that run under cancel) it is a conflict that changes nothing, unless ``supersede`` is given: then they and those who wait
         for them come over, the other run becomes the predecessor of ``run_id``, and gets control
         ``cancel`` if it stands for nothing else. Identities that are not all alike are returned in
         groups, and nothing is changed. Two claims that race for an identity are serialised.
@@ -817,9 +817,17 @@ class Store(Protocol):
         ...
 
     def ready_waiters(
-        self, namespace: str, field: str, *, per_group: int, limit: int
+        self,
+        namespace: str,
+        field: str,
+        *,
+        per_group: int,
+        limit: int,
+        assets: Iterable[str] | None = None,
     ) -> list[Waiter]:
         """Return open waiters of terminal runs, fairly: the oldest of each group come first.
+
+        Of all assets, or of some.
 
         Waiters of one asset with the same value in this field of their payload are a group; no
         more than ``per_group`` of each are returned. One query, whatever their number.

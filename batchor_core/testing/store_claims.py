@@ -264,7 +264,7 @@ class UnwantedContract:
     """What every store promises about members that nobody wants any more."""
 
     def _two_waiters(self, store: Store, clock: ManualClock) -> RunDriver:
-        """Rows 0 and 1 of ``a``, 2 of ``b``, 3 and 4 of ``c``; one waiter for all, one for ``b``."""
+        """Rows 0 and 1 of ``a``, 2 of ``b``, 3, 4 of ``c``; one waiter for all, one for ``b``."""
         driver = RunDriver(store, clock)
         claims = [member("a", item_count=2), member("b"), member("c", item_count=2)]
         store.claim("run_a", claims, waiter_request("a", "b", "c", waiter_id="w1"))
@@ -292,8 +292,7 @@ class UnwantedContract:
     def test_last_unserved_waiter_cancels_its_run(
         self, store: Store, clock: ManualClock, end: WaiterState
     ) -> None:
-        """A crash between the two would leave a run that nobody waits for and that goes on sending;
-        who attaches between them would be cancelled with another one's reason."""
+        """A crash between the two would leave a run that goes on sending for nobody."""
         self._two_waiters(store, clock)
         first = store.end_waiter("w1", WaiterState.CANCELLED, "gone")
         assert (first.ended, first.run_cancelled) == (True, False)

@@ -5,7 +5,7 @@ request evaluates none.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +177,33 @@ def evaluations(
             severity=result.severity,
             description=result.description,
             blocking=active[CheckName(result.check_name)].blocking,
+            partition=partition,
+        )
+
+
+def unanswered(
+    key: dg.AssetKey,
+    active: Mapping[CheckName, CheckThreshold],
+    partitions: Sequence[str],
+    reason: str,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Return the failed checks of what will not be materialized, where no Dagster run shows it.
+
+    Args:
+        key: The asset.
+        active: Its checks; without the one for unanswered rows there is nothing to show.
+        partitions: Empty for an asset without partitions.
+        reason: Why not.
+    """
+    if CheckName.ROWS_ANSWERED not in active:
+        return
+    for partition in partitions or (None,):
+        yield dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=CheckName.ROWS_ANSWERED.value,
+            passed=False,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=reason,
             partition=partition,
         )
 

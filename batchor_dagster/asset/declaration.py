@@ -57,6 +57,7 @@ class BatchAssetDeclaration:
             bound.
         cancel_on_termination: Whether a terminated backfill, hold or request cancels the provider
             batches that nobody else waits for.
+        max_wait_hours: How long a batch run may go without any progress before its waiters fail.
         wait: Whether the request itself waits for the answers (blocking mode).
         io_type: What the IO manager is given: ``lazy`` frames, or ``eager`` ones.
         checks: Its asset checks; None for none.
@@ -90,6 +91,7 @@ class BatchAssetDeclaration:
     max_failure_rate: float = 1.0
     budget_usd: float | None = None
     cancel_on_termination: bool = True
+    max_wait_hours: float = 30.0
     wait: bool = False
     io_type: Literal["lazy", "eager"] = "lazy"
     checks: BatchChecks | None = ALL_CHECKS

@@ -1,8 +1,8 @@
 """Which partitions are defined, and in which order."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import dagster as dg
@@ -11,9 +11,7 @@ AnyPartitions = dg.PartitionsDefinition[str]
 
 
 class DefinedPartitions:
-    """A look at partitions definitions during one tick; lists the keys of each only once.
-
-    A run request for a partition that is gone would fail its whole tick.
+    """A look at partitions definitions during one tick; lists the keys of none but static ones.
 
     Args:
         instance: Knows the dynamic partitions.
@@ -21,10 +19,7 @@ class DefinedPartitions:
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
-        self._keys: Callable[[AnyPartitions], frozenset[str]] = lru_cache(maxsize=None)(self._list)
-        self._places: Callable[[AnyPartitions], Mapping[str, int]] = lru_cache(maxsize=None)(
-            self._number
-        )
+        self._numbers: dict[int, tuple[AnyPartitions, Mapping[str, int]]] = {}
 
     def has(self, partitions_def: AnyPartitions | None, key: str) -> bool:
         """Return whether there is a partition of this key; of no partitions, only the empty one."""
@@ -33,34 +28,43 @@ class DefinedPartitions:
                 return not key
             case dg.MultiPartitionsDefinition():
                 return self._has_dimensions(partitions_def, key)
-            case dg.DynamicPartitionsDefinition() | dg.StaticPartitionsDefinition():
-                return key in self._keys(partitions_def)
-            case _:
+            case dg.TimeWindowPartitionsDefinition():
                 return partitions_def.has_partition_key(key)
+            case _:
+                return key in self._numbered(partitions_def)
 
-    def places(self, partitions_def: AnyPartitions) -> Mapping[str, int]:
-        """Return a number for each partition: those of a range of one dimension follow each other.
+    def follows(self, partitions_def: AnyPartitions | None, before: str, after: str) -> bool:
+        """Return whether a partition comes right after another one.
 
         A Dagster run takes a range of partitions. In two dimensions a range is a rectangle, so that
         the last of a row and the first of the next are not next to each other.
         """
-        return self._places(partitions_def)
+        if not (self.has(partitions_def, before) and self.has(partitions_def, after)):
+            return False
+        match partitions_def:
+            case None:
+                return False
+            case dg.MultiPartitionsDefinition():
+                *same, last = zip(before.split("|"), after.split("|"), strict=True)
+                dimension = partitions_def.partitions_defs[-1].partitions_def
+                return all(a == b for a, b in same) and self.follows(dimension, *last)
+            case dg.TimeWindowPartitionsDefinition():
+                end = partitions_def.time_window_for_partition_key(before).end
+                return bool(end == partitions_def.time_window_for_partition_key(after).start)
+            case _:
+                numbers = self._numbered(partitions_def)
+                return numbers[after] == numbers[before] + 1
 
-    def is_rectangle(self, partitions_def: AnyPartitions, keys: Sequence[str]) -> bool:
+    def is_rectangle(self, partitions_def: AnyPartitions | None, keys: Sequence[str]) -> bool:
         """Whether keys of several dimensions are all combinations of a range in each of them."""
         if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
             return False
         values = zip(*(key.split("|") for key in keys), strict=True)
         ranges = [list(dict.fromkeys(dimension)) for dimension in values]
         return len(keys) == math.prod(map(len, ranges)) and all(
-            self._are_adjacent(dimension.partitions_def, found)
+            all(self.follows(dimension.partitions_def, *pair) for pair in pairwise(found))
             for dimension, found in zip(partitions_def.partitions_defs, ranges, strict=True)
         )
-
-    def _are_adjacent(self, partitions_def: AnyPartitions, keys: Sequence[str]) -> bool:
-        places = self.places(partitions_def)
-        found = [places[key] for key in keys if key in places]
-        return found == list(range(found[0], found[0] + len(keys))) if found else False
 
     def _has_dimensions(self, partitions_def: dg.MultiPartitionsDefinition, key: str) -> bool:
         dimensions = partitions_def.partitions_defs  # in the order of the key's parts
@@ -70,18 +74,13 @@ class DefinedPartitions:
             for dimension, part in zip(dimensions, parts, strict=True)
         )
 
-    def _list(self, partitions_def: AnyPartitions) -> frozenset[str]:
-        if isinstance(partitions_def, dg.DynamicPartitionsDefinition) and partitions_def.name:
-            return frozenset(self._instance.get_dynamic_partitions(partitions_def.name))
-        return frozenset(partitions_def.get_partition_keys())
-
-    def _number(self, partitions_def: AnyPartitions) -> Mapping[str, int]:
-        numbers = numbered(partitions_def, self._instance)
-        row = len(numbers) or 1
-        if isinstance(partitions_def, dg.MultiPartitionsDefinition):
-            last = partitions_def.partitions_defs[-1].partitions_def
-            row = len(numbered(last, self._instance)) or 1
-        return {key: number + number // row for key, number in numbers.items()}
+    def _numbered(self, partitions_def: AnyPartitions) -> Mapping[str, int]:
+        # By identity: a definition of many keys takes as long to hash as to list.
+        found = self._numbers.get(id(partitions_def))
+        if found is None:
+            found = partitions_def, numbered(partitions_def, self._instance)
+            self._numbers[id(partitions_def)] = found
+        return found[1]
 
 
 def numbered(

@@ -32,6 +32,8 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         poll_s: Seconds between two looks at a working provider batch.
         lease_s: Seconds after which a silent process loses a batch run to another.
         settle_s: Seconds for which an unacknowledged batch is looked for before it is sent again.
+        gone_after_s: Seconds for which an asset or a partition has to be missing in the code
+            location before its batch runs are cancelled: a rollback must not cancel what was paid.
         budget_usd_per_day: What may be sent to one account and model in one day (UTC), in US
             dollars, by all batch runs of this store; None is no bound.
         listeners: Who is told of each event of a batch run: import paths, as
@@ -48,6 +50,9 @@ class BatchorResource(dg.ConfigurableResource[Any]):
     poll_s: float = Field(default=30.0, gt=0, description="Seconds between two polls.")
     lease_s: float = Field(default=120.0, gt=0, description="Seconds of a lease.")
     settle_s: float = Field(default=180.0, ge=0, description="Seconds of settling.")
+    gone_after_s: float = Field(
+        default=3600.0, ge=0, description="Seconds until a missing definition is taken to be gone."
+    )
     budget_usd_per_day: float | None = Field(
         default=None, gt=0, description="Of one account and model, in US dollars."
     )

@@ -1,12 +1,12 @@
 """The two sensors of a code location: one advances batch runs, one materializes partitions."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 
-from batchor_core import ConfigurationError
-from batchor_dagster.asset.declaration import BatchAssetDeclaration, declarations_of
+from batchor_dagster.asset.declaration import declarations_of
+from batchor_dagster.constants import ASSET_JOB
 from batchor_dagster.resources.connections import BATCHOR_RESOURCE
 from batchor_dagster.sensors.advance_job import build_advance_job
 from batchor_dagster.sensors.advance_tick import advance_tick
@@ -14,20 +14,31 @@ from batchor_dagster.sensors.materialize_tick import materialize_tick
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 
-class BatchAssetSelection(dg.AssetSelection):
-    """All batch assets of a code location, whatever their keys and tags."""
+class NamedJob(Protocol):
+    """What ``define_asset_job`` returns, and any other job."""
 
-    def resolve_inner(  # noqa: D102 (Dagster's)
-        self,
-        asset_graph: Any,
-        allow_missing: bool,  # noqa: ARG002 (Dagster's)
-    ) -> set[dg.AssetKey]:
-        return {found.key for found in declarations_of(asset_graph.assets_defs).values()}
+    @property
+    def name(self) -> str:
+        """The job's name."""
+
+
+class _MaterializeSensor(dg.SensorDefinition):
+    """A sensor that launches the job of all assets, and some others, by their names.
+
+    A sensor of an asset selection launches none but the job of all assets, so that the hooks, the
+    executor and the tags of a job would be lost on the way from its request to its materialization.
+    """
+
+    def __init__(self, *, job_names: Iterable[str], **options: Any) -> None:
+        super().__init__(job_name=ASSET_JOB, **options)
+        (target,) = self.targets
+        self._targets = [target._replace(resolvable_to_job=name) for name in job_names]
 
 
 def build_batch_sensors(
     assets: Iterable[object] | None = None,
     *,
+    jobs: Iterable[str | NamedJob] = (),
     minimum_interval_seconds: int = 30,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> list[dg.SensorDefinition]:
@@ -36,6 +47,9 @@ def build_batch_sensors(
     Args:
         assets: All batch assets of the location (other definitions are passed over); by default
             the sensors find them, and their providers' resources, at each tick.
+        jobs: Asset jobs in which batch assets are launched, or their names: what such a job asked
+            for is materialized in that job too, with its hooks, executor and tags. What was asked
+            by other jobs is materialized in Dagster's job of all assets.
         minimum_interval_seconds: Seconds between two ticks.
         default_status: Whether they run without being switched on.
     """
@@ -56,28 +70,17 @@ def build_batch_sensors(
     def advance_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return advance_tick(context)
 
-    @dg.sensor(
+    job_names = dict.fromkeys(job if isinstance(job, str) else job.name for job in jobs)
+    served = None if assets is None else declarations
+
+    def materialize(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return materialize_tick(context, served, job_names)
+
+    materialize_sensor = _MaterializeSensor(
         name=MATERIALIZE_SENSOR,
-        asset_selection=_batch_assets(assets, declarations).downstream(),
+        evaluation_fn=materialize,
+        job_names=[ASSET_JOB, *job_names],
         description="Materializes the partitions whose batch runs are finished.",
         **common,
     )
-    def materialize_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return materialize_tick(context, _found(context) if assets is None else declarations)
-
     return [advance_sensor, materialize_sensor]
-
-
-def _batch_assets(
-    assets: Iterable[object] | None, declarations: dict[str, BatchAssetDeclaration]
-) -> dg.AssetSelection:
-    if assets is None:
-        return BatchAssetSelection()
-    return dg.AssetSelection.assets(*(found.key for found in declarations.values()))
-
-
-def _found(context: dg.SensorEvaluationContext) -> dict[str, BatchAssetDeclaration]:
-    """Return the declarations of the code location's batch assets."""
-    if context.repository_def is None:  # no assets would read as: all of them were removed
-        raise ConfigurationError("give the sensor's context a repository_def")
-    return declarations_of(context.repository_def.assets_defs_by_key.values())

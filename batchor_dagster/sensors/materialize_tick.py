@@ -4,35 +4,36 @@ What it costs grows with the number of assets, backfills and finished batch runs
 batch runs go on cost it a few hundred looks in turns, however many they are.
 """
 
-import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 import dagster as dg
+from pydantic import Field
 
-from batchor_core import BatchRunner
-from batchor_core.integration import Store, WaiterState
-from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_core import BatchRunner, ConfigurationError
+from batchor_core.integration import Store
+from batchor_dagster.asset.checks import unanswered
+from batchor_dagster.asset.declaration import BatchAssetDeclaration, declarations_of
+from batchor_dagster.asset.metadata import observations
+from batchor_dagster.constants import META_PROGRESS_BATCH_RUN, META_PROGRESS_STATUS
+from batchor_dagster.resources.connections import batchor_resource
 from batchor_dagster.sensors.ticks import (
     RUN_REQUESTS_PER_TICK,
     Cursor,
-    location_of_sensor,
+    label_of_sensor,
     runner_of,
 )
 from batchor_dagster.waiting.backfills import Backfills
-from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Unwanted
+from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Cancellation, Ending
+from batchor_dagster.waiting.code_location import CodeLocation, Seen
 from batchor_dagster.waiting.launched_runs import LaunchedRuns
-from batchor_dagster.waiting.segments import cut, give_up_gone
-from batchor_dagster.waiting.serving import (
-    Wish,
-    has_to_wait,
-    load_wishes,
-    run_keys,
-    serve,
-)
-from batchor_dagster.waiting.siblings import descendants_by_partition, load_relatives, siblings_of
+from batchor_dagster.waiting.launching import Launcher
+from batchor_dagster.waiting.serving import Serving, run_keys
+from batchor_dagster.waiting.shared import load_families
 from batchor_dagster.waiting.time_box import TimeBox
+from batchor_dagster.waiting.waiters import AssetWaiter, load_waiters
 
 RUNS_PER_BACKFILL = 50
 """Dagster runs of one asset and backfill that have not ended: Dagster starts its runs one after
@@ -41,52 +42,99 @@ another, and those of a big backfill would stand in front of all others for hour
 READY_PER_BACKFILL = RUNS_PER_BACKFILL + RUN_REQUESTS_PER_TICK
 MOST_READY = 1000
 
+EVENTS_PER_TICK = 200
+
 
 class MaterializeCursor(Cursor):
     """What the materialize sensor remembers from one tick to the next.
 
-    A cursor that cannot be read is started over: at worst some waiters are looked at again.
+    A cursor that cannot be read is started over: at worst some waiters are looked at again, and
+    what is missing has to be missing for as long again.
 
     Attributes:
         after: The waiter that was looked at last, of those that are looked at in turns.
         looked_at: When the last tick began, as Unix time.
+        seen: How the assets are defined that somebody waits for, by name.
     """
 
     after: str | None = None
     looked_at: float | None = None
+    seen: dict[str, Seen] = Field(default_factory=dict)
 
 
 def materialize_tick(
-    context: dg.SensorEvaluationContext, declarations: Mapping[str, BatchAssetDeclaration]
+    context: dg.SensorEvaluationContext,
+    assets: Mapping[str, BatchAssetDeclaration] | None,
+    jobs: Collection[str],
 ) -> dg.SensorResult:
-    """End what nobody wants any more, and ask for Dagster runs that materialize what is ready."""
+    """End what nobody wants any more, and ask for Dagster runs that materialize what is ready.
+
+    Args:
+        context: Of the tick.
+        assets: The batch assets that are served; None for all of the code location.
+        jobs: Names of the jobs that may be launched, beside that of all assets.
+    """
     before, looked_at = MaterializeCursor.parse(context.cursor), time.time()
     time_box = TimeBox()
     with runner_of(context) as runner:
         store, namespace = runner.store, runner.namespace
-        backfills = Backfills(context.instance, location_of_sensor(context))
+        location = _location(context, assets)
+        backfills = Backfills(context.instance, label_of_sensor(context))
         holds = backfills.open_holds()
-        unwanted = Unwanted(context, runner, declarations, backfills)
-        unwanted.end_groups(store.waiter_groups(namespace, GROUP_FIELDS))
-        unwanted.end_terminated(before.looked_at)
-        after = unwanted.take_turn(before.after)
-        serving = _Serving(context, runner, declarations, unwanted)
-        requests = serving.requests(time_box)
-        serving.end_unwanted(time_box)
+        groups = store.waiter_groups(namespace, GROUP_FIELDS)
+        mine = {g.asset for g in groups if location.serves(g.asset, g.fields[2])}
+        elapsed_s = max(0.0, looked_at - (before.looked_at or looked_at))
+        seen = location.see(sorted(mine), before.seen, elapsed_s)
+        for warning in location.missing():
+            context.log.warning(warning)
+        batchor = batchor_resource(context.resources)
+        cancellation = Cancellation(
+            context,
+            store=store,
+            namespace=namespace,
+            location=location,
+            backfills=backfills,
+            hold_kind=batchor.hold_kind,
+            now=batchor.clock.now(),
+        )
+        cancellation.end_groups(groups)
+        cancellation.end_terminated(before.looked_at)
+        after = cancellation.take_turn(before.after)
+        tick = _Tick(context, runner, location, cancellation, jobs)
+        requests = tick.requests(time_box)
+        tick.end_unwanted(time_box)
         waiting = store.waiter_groups(namespace, GROUP_FIELDS)
         closed = backfills.close_unneeded(holds, {group.fields[0] for group in waiting})
     skip = f"{sum(group.count for group in waiting)} waiting, {closed} hold(s) closed"
     return dg.SensorResult(
         run_requests=requests,
-        cursor=MaterializeCursor(after=after, looked_at=looked_at).model_dump_json(),
-        skip_reason=None if requests else skip,
+        asset_events=list(islice(tick.news(), EVENTS_PER_TICK)),
+        cursor=MaterializeCursor(after=after, looked_at=looked_at, seen=seen).model_dump_json(),
+        skip_reason=None if requests else "; ".join([skip, *location.missing()]),
     )
 
 
-class _Serving:
-    """Asks for the Dagster runs of ready wishes, fairly.
+def _location(
+    context: dg.SensorEvaluationContext, assets: Mapping[str, BatchAssetDeclaration] | None
+) -> CodeLocation:
+    repository = context.repository_def
+    if repository is None:  # no assets would read as: all of them were removed
+        raise ConfigurationError("give the sensor's context a repository_def")
+    found = declarations_of(repository.assets_defs_by_key.values())
+    return CodeLocation(
+        found if assets is None else {k: found[k] for k in assets if k in found},
+        repository,
+        label_of_sensor(context),
+        only=None if assets is None else frozenset(assets),
+        gone_after_s=batchor_resource(context.resources).gone_after_s,
+        instance=context.instance,
+    )
 
-    The assets and backfills take turns, each with its oldest wishes first: three partitions do not
+
+class _Tick:
+    """Asks for the Dagster runs of ready waiters, fairly.
+
+    The assets and backfills take turns, each with its oldest waiters first: three partitions do not
     wait for ten thousand that were asked for before.
     """
 
@@ -94,31 +142,43 @@ class _Serving:
         self,
         context: dg.SensorEvaluationContext,
         runner: BatchRunner,
-        declarations: Mapping[str, BatchAssetDeclaration],
-        unwanted: Unwanted,
+        location: CodeLocation,
+        cancellation: Cancellation,
+        jobs: Collection[str],
     ) -> None:
+        self._log = context.log
         self._instance = context.instance
         self._store: Store = runner.store
         self._namespace = runner.namespace
-        self._declarations = declarations
-        self._unwanted = unwanted
-        self._runs = LaunchedRuns(context.instance)
-        self._launched: set[str] = set()
-        self._nobodys: list[tuple[Wish, str]] = []
+        self._location = location
+        self._cancellation = cancellation
+        self._launcher = Launcher(location.repository, location.partitions, jobs)
+        self._unwanted: list[tuple[AssetWaiter, Ending]] = []
+        self._news: list[dg.AssetCheckEvaluation | dg.AssetObservation] = []
 
     def requests(self, time_box: TimeBox) -> list[dg.RunRequest]:
         """Return what to launch now."""
-        wishes = self._wanted(self._ready())
-        relatives = load_relatives(self._store, self._instance, self._namespace, wishes)
-        ended = [one for one in relatives if one.waiter.state is not WaiterState.OPEN]
-        still_open = [one for one in relatives if one.waiter.state is WaiterState.OPEN]
-        self._siblings = siblings_of([*wishes, *self._wanted(still_open), *ended])
-        self._runs.look_up(key for wish in wishes for key in run_keys(wish))
+        waiters = self._wanted(self._ready())
+        runs = LaunchedRuns(self._instance)
+        runs.look_up(key for waiter in waiters for key in run_keys(waiter))
+        serving = Serving(
+            store=self._store,
+            instance=self._instance,
+            declarations=self._location.declarations,
+            partitions=self._location.partitions,
+            is_settled=self._location.is_settled,
+            runs=runs,
+            launcher=self._launcher,
+            families=load_families(
+                self._store, self._instance, self._namespace, waiters, self._launcher.ancestors
+            ),
+            tell=self._tell,
+        )
         groups = defaultdict(list)
-        for wish in wishes:
-            groups[wish.waiter.asset, wish.request.backfill].append(wish)
+        for waiter in waiters:
+            groups[waiter.stored.asset, waiter.spec.backfill].append(waiter)
         found: list[dg.RunRequest] = []
-        turns = [self._of_group(group) for group in groups.values()]
+        turns = [_turn(serving, group) for group in groups.values()]
         while turns:
             for turn in list(turns):
                 if len(found) >= RUN_REQUESTS_PER_TICK or time_box.is_over:
@@ -131,54 +191,57 @@ class _Serving:
         return found
 
     def end_unwanted(self, time_box: TimeBox) -> None:
-        """End those of the ready wishes that turned out to be nobody's any more."""
-        for wish, reason in self._nobodys:
+        """End those of the ready waiters that turned out to be nobody's any more."""
+        for waiter, ending in self._unwanted:
             if time_box.is_over:
                 return
-            self._unwanted.end(wish.waiter, reason)
+            self._cancellation.end(waiter.stored, ending)
 
-    def _wanted(self, wishes: Sequence[Wish]) -> list[Wish]:
-        reasons = [(wish, self._unwanted.reason(wish)) for wish in wishes]
-        self._nobodys += [(wish, reason) for wish, reason in reasons if reason is not None]
-        return [wish for wish, reason in reasons if reason is None]
+    def news(self) -> Iterator[dg.AssetCheckEvaluation | dg.AssetObservation]:
+        """Yield what people have to see: no Dagster run is there to show it."""
+        for waiter, reason in self._cancellation.stuck:
+            self._tell(waiter, waiter.stored.partitions, reason, is_final=True)
+        yield from self._news
 
-    def _ready(self) -> list[Wish]:
+    def _tell(
+        self, waiter: AssetWaiter, partitions: Sequence[str], reason: str, *, is_final: bool
+    ) -> None:
+        self._log.warning("asset %r: %s", waiter.stored.asset, reason)
+        declaration = self._location.declarations[waiter.stored.asset]
+        status = {META_PROGRESS_BATCH_RUN: waiter.run.run_id, META_PROGRESS_STATUS: reason}
+        self._news += observations(declaration.key, partitions, status)
+        if is_final:
+            active = declaration.active_checks
+            self._news += unanswered(declaration.key, active, partitions, reason)
+
+    def _wanted(self, waiters: Sequence[AssetWaiter]) -> list[AssetWaiter]:
+        endings = [(waiter, self._cancellation.ending(waiter)) for waiter in waiters]
+        self._unwanted += [(waiter, ending) for waiter, ending in endings if ending is not None]
+        return [waiter for waiter, ending in endings if ending is None]
+
+    def _ready(self) -> list[AssetWaiter]:
         waiters = self._store.ready_waiters(
-            self._namespace, "backfill", per_group=READY_PER_BACKFILL, limit=MOST_READY
+            self._namespace,
+            "backfill",
+            per_group=READY_PER_BACKFILL,
+            limit=MOST_READY,
+            assets=sorted(self._location.declarations),
         )
-        wishes = load_wishes(self._store, self._instance, waiters)
-        return [wish for wish in wishes if wish.is_ready]
+        return [
+            waiter
+            for waiter in load_waiters(self._store, self._instance, waiters)
+            if waiter.is_ready
+            and self._location.serves(waiter.stored.asset, waiter.spec.repository)
+        ]
 
-    def _of_group(self, wishes: Sequence[Wish]) -> Iterator[dg.RunRequest]:
-        """Yield what the wishes of one asset and backfill need now, oldest first."""
-        not_ended = 0
-        for wish in wishes:
-            theirs = self._siblings[wish.waiter.waiter_id]
-            if has_to_wait(self._runs, theirs, self._launched):
-                continue
-            along = descendants_by_partition(wish, theirs)
-            for request in serve(self._store, self._runs, self._cut(wish, along), along):
-                not_ended += 1
-                if request is not None:
-                    self._launched.add(wish.waiter.waiter_id)
-                    yield request
-                if not_ended >= RUNS_PER_BACKFILL:
-                    return
 
-    def _cut(self, wish: Wish, along: Callable[[str], frozenset[str]]) -> Wish:
-        """Return a wish whose partitions are cut into what one Dagster run can materialize."""
-        declaration = self._declarations[wish.waiter.asset]
-        if len(wish.waiter.partitions) < 2 or declaration.partitions_def is None:
-            return wish
-        partitions, definition = self._unwanted.partitions, declaration.partitions_def
-        places = partitions.places(definition)
-        waiter = cut(
-            self._store,
-            wish.waiter,
-            wish.run,
-            places=places,
-            is_rectangle=partitions.is_rectangle(definition, wish.waiter.partitions),
-            along=along,
-            max_failure_rate=declaration.max_failure_rate,
-        )
-        return dataclasses.replace(wish, waiter=give_up_gone(self._store, waiter, places))
+def _turn(serving: Serving, waiters: Sequence[AssetWaiter]) -> Iterator[dg.RunRequest]:
+    """Yield what the waiters of one asset and backfill need now, oldest first."""
+    not_ended = 0
+    for waiter in waiters:
+        for request in serving.serve(waiter):
+            not_ended += 1
+            if request is not None:
+                yield request
+            if not_ended >= RUNS_PER_BACKFILL:
+                return

@@ -41,3 +41,9 @@ def location_of_sensor(context: dg.SensorEvaluationContext) -> str | None:
     """Return the name of the code location that a sensor belongs to, where it has one."""
     origin = context.code_location_origin
     return origin.location_name if origin is not None else None
+
+
+def label_of_sensor(context: dg.SensorEvaluationContext) -> str | None:
+    """Return the repository that a sensor belongs to, as ``name@location``, where it has one."""
+    location = location_of_sensor(context)
+    return f"{context.repository_name}@{location}" if location else None

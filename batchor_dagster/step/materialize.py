@@ -18,16 +18,12 @@ from batchor_dagster.asset.metadata import (
     preview_metadata,
     verdict_text,
 )
-from batchor_dagster.constants import TAG_BATCH_RUN, TAG_SEGMENT, TAG_WAITER
+from batchor_dagster.constants import TAG_BATCH_RUN, TAG_LAUNCH, TAG_WAITER
 from batchor_dagster.step.step import Step
-from batchor_dagster.waiting.segments import is_good
-from batchor_dagster.waiting.waiters import (
-    Segment,
-    SegmentState,
-    change_waiter,
-    segments_of,
-    with_segment,
-)
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.launches import Launch, LaunchState, launches_of, with_launches
+from batchor_dagster.waiting.serving import is_good
+from batchor_dagster.waiting.waiters import change_waiter
 
 _SHOWN_PROBLEMS = 3
 
@@ -60,9 +56,6 @@ def materialize(step: Step, run_id: str) -> Iterator[Any]:
     blocked = blocking_failures(results, step.declaration.active_checks)
     if blocked is not None:
         _store_verdict(step, blocked)
-        return
-    # What fails downstream in this Dagster run is tried again without the asset.
-    _note(step, is_stored=True)
 
 
 def _refuse_if_stale(step: Step, run_id: str) -> None:
@@ -72,8 +65,8 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
         dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
     """
     waiter = _tagged_waiter(step)
-    segment = _tagged_segment(step, waiter)
-    if waiter.run_id != run_id or segment is None or segment.partitions != step.partitions:
+    launch = _tagged_launch(step, waiter)
+    if waiter.run_id != run_id or launch is None or launch.partitions != step.partitions:
         raise dg.Failure(
             description="partitions that this Dagster run was to materialize have been asked for "
             "again meanwhile, or were defined anew: another one materializes what is asked for",
@@ -102,9 +95,9 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
 
 
 def has_failed_verdict(step: Step) -> bool:
-    """Whether the segment that this Dagster run is tagged with was judged as failed before."""
-    segment = _tagged_segment(step, _tagged_waiter(step))
-    return segment is not None and segment.state is SegmentState.FAILED
+    """Whether what this Dagster run is to materialize was judged as failed before."""
+    launch = _tagged_launch(step, _tagged_waiter(step))
+    return launch is not None and launch.is_verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,31 +204,26 @@ def _store_verdict(step: Step, reason: str) -> None:
 
     Its partitions are free from now on: who asks for them again wants another answer.
     """
-    _note(step, state=SegmentState.FAILED, reason=reason)
-    run_id = step.context.run.tags[TAG_BATCH_RUN]
-    step.runner.store.release_members(run_id, step.identities(step.partitions))
-
-
-def _note(step: Step, **changes: Any) -> None:
-    """Change what is stored of the segment that this Dagster run is for."""
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
-        segment = _tagged_segment(step, waiter)
-        if segment is None or segment.partitions != step.partitions:
+        launch = _tagged_launch(step, waiter)
+        if launch is None or launch.partitions != step.partitions:
             return None
-        changed = dataclasses.replace(segment, **changes)
-        return {"progress": with_segment(waiter.progress, changed)}
+        failed = dataclasses.replace(launch, is_verdict=True).ended(LaunchState.FAILED, reason)
+        return {"progress": with_launches(waiter, LaunchSpec.of_waiter(waiter), [failed])}
 
     if not change_waiter(step.runner.store, step.context.run.tags[TAG_WAITER], change):
         step.context.log.info("nobody waits any more; what became of it is not stored")
+    run_id = step.context.run.tags[TAG_BATCH_RUN]
+    step.runner.store.release_members(run_id, step.identities(step.partitions))
 
 
 def _tagged_waiter(step: Step) -> Waiter:
     return step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
 
 
-def _tagged_segment(step: Step, waiter: Waiter) -> Segment | None:
-    """Return the segment that this Dagster run is for; None if it is not there any more."""
-    segments = segments_of(waiter)
-    index = int(step.context.run.tags[TAG_SEGMENT])
-    return segments[index] if index < len(segments) else None
+def _tagged_launch(step: Step, waiter: Waiter) -> Launch | None:
+    """Return the launch that this Dagster run is for; None if it is not there any more."""
+    launches = launches_of(waiter, LaunchSpec.of_waiter(waiter))
+    index = int(step.context.run.tags[TAG_LAUNCH])
+    return launches[index] if index < len(launches) else None

@@ -36,15 +36,20 @@ from batchor_dagster.asset.metadata import (
 from batchor_dagster.constants import TAG_BACKFILL
 from batchor_dagster.step.local_places import out_of_reach
 from batchor_dagster.step.materialize import Answers, materialize_in_step
+from batchor_dagster.step.selection import without_partitions
 from batchor_dagster.step.step import Step
 from batchor_dagster.waiting.hold import HoldRequest, open_or_join
+from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.sensor_status import stopped_sensors
-from batchor_dagster.waiting.waiters import Request, change_waiter
+from batchor_dagster.waiting.waiters import change_waiter
 
 SUBMIT_SECONDS = 30.0
 """What does not fit into this time is sent by the advance job."""
 
 CANCEL_SECONDS = 20.0
+
+_JOINED_REQUESTS = 20
+"""So many of those that are served together are remembered: one that goes on is enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +109,10 @@ def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[Asked]:
             "request takes its place, and is sent when its provider batches have ended",
             claimed.superseded,
         )
-    yield Asked(run=run, waiter_id=waiter.waiter_id, partitions=partitions)
+    if claimed.joined:
+        _join(step, claimed.joined)
+    waiter_id = claimed.joined or waiter.waiter_id
+    yield Asked(run=run, waiter_id=waiter_id, partitions=partitions)
 
 
 def _spool(step: Step, partitions: tuple[str, ...]) -> Run:
@@ -177,19 +185,30 @@ def _members(step: Step, run: Run, partitions: Sequence[str]) -> list[MemberClai
 
 
 def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
-    payload = Request.of_run(
-        step.context.run,
-        step.waiting_keys,
-        in_step=step.waits,
-        cancel_on_termination=step.declaration.cancel_on_termination,
-    )
     return WaiterRequest(
         waiter_id=new_waiter_id(),
         namespace=step.runner.namespace,
         asset=step.declaration.name,
         partitions=partitions,
-        payload=payload.payload(),
+        payload=step.launch_spec.payload(),
+        demand=step.launch_spec.demand,
     )
+
+
+def _join(step: Step, waiter_id: str) -> None:
+    """Note that a request is served together with an earlier one that asked for just the same."""
+    spec = step.launch_spec
+
+    def change(waiter: Waiter) -> Mapping[str, Any] | None:
+        theirs = LaunchSpec.of_waiter(waiter)
+        if spec.dagster_run in (theirs.dagster_run, *theirs.joined):
+            return None
+        if spec.root_run == theirs.root_run:  # executed again: the run before has failed
+            return {"payload": {**waiter.payload, "dagster_run": spec.dagster_run}}
+        joined = (*theirs.joined, spec.dagster_run)[-_JOINED_REQUESTS:]
+        return {"payload": {**waiter.payload, "joined": list(joined)}}
+
+    change_waiter(step.runner.store, waiter_id, change)
 
 
 def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
@@ -200,7 +219,7 @@ def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
         for one in asked:
             _wait(step, one)
     except Exception:
-        raise  # the wishes stay: the sensors serve them when the batch runs go on
+        raise  # the waiters stay: the sensors serve them when the batch runs go on
     except BaseException:  # the step was told to stop, whatever Dagster calls that
         for one in asked:
             _give_up(step, one, "the Dagster run was terminated")
@@ -243,14 +262,15 @@ def _wait(step: Step, one: Asked) -> None:
 
 def _open_hold(step: Step, asked: Sequence[Asked]) -> bool:
     """Keep the backfill open; False if it was cancelled, so that nothing may be sent."""
+    keys, unpartitioned = without_partitions(step.context, step.launch_spec.selection)
     outcome = open_or_join(
         HoldRequest(
             instance=step.context.instance,
             run=step.context.run,
-            asset_keys=step.waiting_keys,
+            asset_keys=keys,
             partition_keys=step.partitions,
             kind=step.batchor.hold_kind,
-            unpartitioned_keys=step.unpartitioned_keys if step.partitions else (),
+            unpartitioned_keys=unpartitioned if step.partitions else (),
         )
     )
     if outcome.reason:
@@ -297,14 +317,11 @@ def _submit(step: Step, asked: Sequence[Asked]) -> None:
 
 
 def _give_up(step: Step, one: Asked, reason: str, end: WaiterState = WaiterState.CANCELLED) -> None:
-    """End this wish; a batch run that nobody else wants is cancelled."""
-    store = step.runner.store
+    """End this waiter; a batch run that nobody else waits for is cancelled."""
     keeps_work = not step.declaration.cancel_on_termination
-    store.end_waiter(one.waiter_id, end, reason, keeps_work=keeps_work)
-    if step.declaration.cancel_on_termination and not store.list_waiters(
-        run_id=one.run.run_id, states=[WaiterState.OPEN]
-    ):
-        one.run.cancel(reason).advance(CANCEL_SECONDS)
+    ended = step.runner.store.end_waiter(one.waiter_id, end, reason, keeps_work=keeps_work)
+    if ended.run_cancelled:
+        one.run.refresh().advance(CANCEL_SECONDS)
     step.context.log.warning("%s: nothing is submitted", reason)
 
 

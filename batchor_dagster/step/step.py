@@ -13,6 +13,8 @@ from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.run_config import BatchRunConfig
 from batchor_dagster.resources import BatchorResource, ModelRequest
 from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
+from batchor_dagster.step.selection import asked_by, waiting_selection
+from batchor_dagster.waiting.launch_spec import LaunchSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,26 +82,17 @@ class Step:
         )
 
     @cached_property
-    def waiting_keys(self) -> tuple[dg.AssetKey, ...]:
-        """The asset and its descendants in the Dagster run's selection, the asset first.
-
-        The run that materializes the asset has to select them too: in the request they are
-        skipped, and a backfill never asks for them again.
-        """
-        graph = self.context.job_def.asset_layer.asset_graph
+    def launch_spec(self) -> LaunchSpec:
+        """What this request asks for."""
         run = self.context.run
-        selected = set(run.asset_selection or self.context.job_def.asset_layer.selected_asset_keys)
-        found = [self.declaration.key]
-        for key in found:
-            children = sorted(graph.get(key).child_keys)
-            found += [child for child in children if child in selected and child not in found]
-        return tuple(found)
-
-    @property
-    def unpartitioned_keys(self) -> frozenset[dg.AssetKey]:
-        """Those of the waiting assets that have no partitions."""
-        graph = self.context.job_def.asset_layer.asset_graph
-        return frozenset(k for k in self.waiting_keys if graph.get(k).partitions_def is None)
+        spec = asked_by(self.runner.store, run)
+        return LaunchSpec.of_run(
+            run,
+            waiting_selection(self.context, self.declaration.name, spec),
+            asked_by=spec,
+            in_step=self.waits,
+            cancel_on_termination=self.declaration.cancel_on_termination,
+        )
 
     def provider_config(self) -> ProviderConfig:
         """Return the core's provider config of the declared model."""

@@ -1,4 +1,4 @@
-"""Keeping holds and backfills in step with the wishes behind them."""
+"""Keeping holds and backfills in step with those who wait."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
@@ -8,7 +8,6 @@ import dagster as dg
 from batchor_core.errors import StaleTransitionError
 from batchor_core.integration import Store
 from batchor_dagster.constants import TAG_KIND, TAG_WAITING_FOR, HoldKind, RunKind
-from batchor_dagster.resources.connections import location_of
 from batchor_dagster.waiting.hold import (
     BackfillState,
     HoldRequest,
@@ -18,7 +17,8 @@ from batchor_dagster.waiting.hold import (
     hold_status,
     open_or_join,
 )
-from batchor_dagster.waiting.serving import Wish
+from batchor_dagster.waiting.launch_spec import LaunchSpec, repository_of
+from batchor_dagster.waiting.waiters import AssetWaiter
 
 _UNFINISHED = [
     status
@@ -32,18 +32,18 @@ class Backfills:
 
     Args:
         instance: The Dagster instance.
-        location: The code location: other locations' holds are not touched.
+        repository: The code location's, as ``name@location``: others' holds are not touched.
     """
 
-    def __init__(self, instance: dg.DagsterInstance, location: str | None) -> None:
+    def __init__(self, instance: dg.DagsterInstance, repository: str | None) -> None:
         self._instance = instance
-        self._location = location
+        self._repository = repository
         self._open = frozenset[str]()
         self.state: Callable[[str], BackfillState] = lru_cache(maxsize=None)(self._state)
         self.hold: Callable[[str], HoldState] = lru_cache(maxsize=None)(self._hold)
 
     def open_holds(self) -> list[dg.DagsterRun]:
-        """Return this location's holds that are open.
+        """Return this code location's holds that are open.
 
         Ask before the waiters are read: a request records its waiter before it opens a hold, so
         that every hold found here has its waiter among those read later.
@@ -51,7 +51,7 @@ class Backfills:
         runs = self._instance.get_runs(
             dg.RunsFilter(tags={TAG_KIND: RunKind.HOLD.value}, statuses=_UNFINISHED)
         )
-        mine = [run for run in runs if self._location in (None, location_of(run))]
+        mine = [run for run in runs if self._repository in (None, repository_of(run))]
         self._open = frozenset(run.run_id for run in mine)
         return mine
 
@@ -79,13 +79,9 @@ class Backfills:
             )
         return closed
 
-    def reason_to_end(self, wish: Wish) -> str | None:
-        """Return why nobody wants a wish any more, or None."""
-        reason = self.reason_to_end_all(wish.request.backfill, wish.request.hold)
-        run = wish.dagster_run
-        if reason is None and run is not None and run.status is dg.DagsterRunStatus.CANCELED:
-            return request_was_terminated(run.run_id)
-        return reason
+    def reason_to_end(self, spec: LaunchSpec) -> str | None:
+        """Return why nobody wants what a request asked for any more, or None."""
+        return self.reason_to_end_all(spec.backfill, spec.hold)
 
     def reason_to_end_all(self, backfill: str | None, hold: str | None) -> str | None:
         """Return why nobody wants what a backfill or a hold stands for any more, or None."""
@@ -101,33 +97,46 @@ class Backfills:
             return False
         return self.hold(hold) in _LOST and self.state(backfill) is BackfillState.OPEN
 
-    def reopen(self, store: Store, wish: Wish, kind: HoldKind) -> str | None:
-        """Open the hold of a wish again where it is missing while its backfill is in progress.
+    def reopen(
+        self,
+        store: Store,
+        waiter: AssetWaiter,
+        kind: HoldKind,
+        unpartitioned: Collection[dg.AssetKey],
+    ) -> str | None:
+        """Open the hold of a waiter again where it is missing while its backfill is in progress.
+
+        Args:
+            store: The control plane.
+            waiter: An open one.
+            kind: Of the new hold.
+            unpartitioned: Those of the waiter's assets that have no partitions.
 
         Returns:
             A warning to log, or None.
         """
-        request, run = wish.request, wish.dagster_run
-        if request.backfill is None or run is None or not run.is_finished:
+        spec, run = waiter.spec, waiter.dagster_run
+        if spec.backfill is None or run is None or not run.is_finished:
             return None
-        if self.state(request.backfill) is not BackfillState.OPEN:
+        if self.state(spec.backfill) is not BackfillState.OPEN:
             return None
-        died_before = request.hold is None and run.status is dg.DagsterRunStatus.FAILURE
-        if not (died_before or self.is_lost(request.backfill, request.hold)):
+        died_before = spec.hold is None and run.status is dg.DagsterRunStatus.FAILURE
+        if not (died_before or self.is_lost(spec.backfill, spec.hold)):
             return None
         outcome = open_or_join(
             HoldRequest(
                 instance=self._instance,
                 run=run,
-                asset_keys=request.selected_keys,
-                partition_keys=wish.waiter.partitions,
+                asset_keys=[dg.AssetKey.from_user_string(name) for name in spec.selection],
+                partition_keys=waiter.stored.partitions,
                 kind=kind,
+                unpartitioned_keys=unpartitioned if waiter.stored.partitions else (),
             )
         )
         if outcome.hold is not None:
-            payload = {**wish.waiter.payload, "hold": outcome.hold.run_id}
+            payload = {**waiter.stored.payload, "hold": outcome.hold.run_id}
             try:
-                store.update_waiter(wish.waiter, payload=payload)
+                store.update_waiter(waiter.stored, payload=payload)
             except StaleTransitionError:
                 return None  # the next tick looks again
         return outcome.reason
@@ -137,11 +146,6 @@ class Backfills:
 
     def _hold(self, run_id: str) -> HoldState:
         return hold_status(self._instance, run_id).state
-
-
-def request_was_terminated(run_id: str) -> str:
-    """Return the reason with which a waiter ends whose request was terminated."""
-    return f"the request's Dagster run {run_id} was terminated"
 
 
 _LOST = frozenset({HoldState.MISSING, HoldState.SUCCEEDED, HoldState.RETIRED, HoldState.FAILED})

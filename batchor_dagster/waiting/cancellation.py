@@ -1,24 +1,25 @@
-"""Ending the waiters whose results nobody wants any more, and keeping open what they wait behind.
+"""Cancel waiters whose backfill, hold, request, asset or partition is gone; reopen lost holds.
 
 Most of it is found out for many waiters at once: by asset, backfill and hold. What has to be asked
 of each waiter is asked of some in every tick, in turns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
+from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchRunner
 from batchor_core.integration import Store, Waiter, WaiterGroup, WaiterState
-from batchor_dagster.asset.declaration import BatchAssetDeclaration
-from batchor_dagster.asset.partitions import DefinedPartitions
-from batchor_dagster.resources.connections import batchor_resource
-from batchor_dagster.waiting.backfills import Backfills, request_was_terminated
+from batchor_dagster.constants import HoldKind
+from batchor_dagster.waiting.backfills import Backfills
+from batchor_dagster.waiting.code_location import CodeLocation
+from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launched_runs import in_groups
-from batchor_dagster.waiting.serving import Wish, end_waiter, load_wishes
 from batchor_dagster.waiting.time_box import TICK_SECONDS, TimeBox
+from batchor_dagster.waiting.waiters import AssetWaiter, change_waiter, dagster_runs, load_waiters
 
 WAITERS_PER_TURN = 500
 """So many waiters are looked at one by one in a tick."""
@@ -26,55 +27,78 @@ WAITERS_PER_TURN = 500
 SECONDS = TICK_SECONDS / 2
 """The rest of a tick is for what is ready."""
 
-GROUP_FIELDS = ("backfill", "hold")
+GROUP_FIELDS = ("backfill", "hold", "repository")
 """Of a waiter's payload: what it may be ended by together with others."""
 
 _OVERLAP_S = 60.0
 """The clocks of Dagster's processes may differ by so much."""
 
 
-class Unwanted:
-    """Finds what nobody wants any more, during one tick.
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """Why, and as what, a waiter is to be ended."""
+
+    state: WaiterState
+    reason: str
+
+
+def _cancelled(reason: str) -> Ending:
+    return Ending(state=WaiterState.CANCELLED, reason=reason)
+
+
+class Cancellation:
+    """Finds the waiters that are to be ended, during one tick.
 
     Args:
         context: Of the tick.
-        runner: Ours.
-        declarations: The batch assets that there are, by name.
+        store: The control plane.
+        namespace: Whose waiters these are.
+        location: What is defined.
         backfills: Their states; its holds have been read.
+        hold_kind: How a lost hold is opened again.
+        now: By the clock of the batch runs.
     """
 
     def __init__(
         self,
         context: dg.SensorEvaluationContext,
-        runner: BatchRunner,
-        declarations: Mapping[str, BatchAssetDeclaration],
+        *,
+        store: Store,
+        namespace: str,
+        location: CodeLocation,
         backfills: Backfills,
+        hold_kind: HoldKind,
+        now: datetime,
     ) -> None:
         self._instance = context.instance
         self._log = context.log
-        self._store: Store = runner.store
-        self._namespace = runner.namespace
-        self._declarations = declarations
+        self._store = store
+        self._namespace = namespace
+        self._location = location
         self._backfills = backfills
-        self._hold_kind = batchor_resource(context.resources).hold_kind
+        self._hold_kind = hold_kind
+        self._now = now
         self._time_box = TimeBox(SECONDS)
-        self.partitions = DefinedPartitions(context.instance)
+        self.stuck: list[tuple[AssetWaiter, str]] = []
 
     def end_groups(self, groups: Sequence[WaiterGroup]) -> None:
         """End what belongs to assets that are gone, and to cancelled backfills and holds.
 
         What there is no time for is found again by the next tick.
         """
-        for asset in sorted({group.asset for group in groups} - set(self._declarations)):
-            for waiter in self._all(assets=[asset]):
-                self.end(waiter, _is_gone(asset))
-        for backfill, hold in sorted({group.fields for group in groups}, key=str):
+        mine = [g for g in groups if self._location.serves(g.asset, g.fields[2])]
+        for asset in sorted({group.asset for group in mine}):
+            reason = self._location.why_gone(asset)
+            if reason is not None:
+                for waiter in self._all(assets=[asset]):
+                    self.end(waiter, _cancelled(reason))
+        for backfill, hold in sorted({group.fields[:2] for group in mine}, key=str):
             named = {"backfill": backfill, "hold": hold}
             payload = {name: [value] for name, value in named.items() if value is not None}
             reason = self._backfills.reason_to_end_all(backfill, hold)
             if reason is not None:
                 for waiter in self._all(payload=payload):
-                    self.end(waiter, reason)
+                    self.end(waiter, _cancelled(reason))
             elif self._backfills.is_lost(backfill, hold):
                 self._reopen(self._all(payload=payload))
 
@@ -85,8 +109,11 @@ class Unwanted:
         after = datetime.fromtimestamp(since - _OVERLAP_S, UTC)
         cancelled = dg.RunsFilter(statuses=[dg.DagsterRunStatus.CANCELED], updated_after=after)
         for group in in_groups(list(self._instance.get_run_ids(cancelled))):
-            for waiter in self._all(payload={"dagster_run": group}):
-                self.end(waiter, request_was_terminated(waiter.payload["dagster_run"]))
+            found = list(self._all(payload={"dagster_run": group}))
+            for waiter in load_waiters(self._store, self._instance, found):
+                ending = self.ending(waiter)
+                if ending is not None:
+                    self.end(waiter.stored, ending)
 
     def take_turn(self, after: str | None) -> str | None:
         """Look at the next few waiters one by one.
@@ -100,31 +127,45 @@ class Unwanted:
         waiters = self._store.list_waiters(
             namespace=self._namespace,
             states=[WaiterState.OPEN],
+            assets=self._location.only_assets,
             after=after,
             limit=WAITERS_PER_TURN,
         )
-        for wish in load_wishes(self._store, self._instance, waiters):
+        for waiter in load_waiters(self._store, self._instance, waiters):
             if self._time_box.is_over:
                 return after
-            after = wish.waiter.waiter_id
-            reason = self.reason(wish)
-            if reason is None:
-                self._reopen_one(wish)
+            after = waiter.stored.waiter_id
+            if not self._location.serves(waiter.stored.asset, waiter.spec.repository):
+                continue
+            ending = self.ending(waiter)
+            if ending is None:
+                self._reopen_one(waiter)
             else:
-                self.end(wish.waiter, reason)
+                self.end(waiter.stored, ending)
+                if ending.state is WaiterState.FAILED:
+                    self.stuck.append((waiter, ending.reason))
         return after if len(waiters) == WAITERS_PER_TURN else None
 
-    def reason(self, wish: Wish) -> str | None:
-        """Return why nobody wants a wish any more, or None."""
-        return self._what_is_gone(wish.waiter) or self._backfills.reason_to_end(wish)
+    def ending(self, waiter: AssetWaiter) -> Ending | None:
+        """Return why a waiter is to be ended, or None."""
+        gone = self._what_is_gone(waiter.stored)
+        gone = gone or self._backfills.reason_to_end(waiter.spec) or self._was_terminated(waiter)
+        if gone is not None:
+            return _cancelled(gone)
+        return self._stands_still(waiter)
 
-    def end(self, waiter: Waiter, reason: str) -> None:
+    def end(self, waiter: Waiter, ending: Ending) -> None:
         """End a waiter, and with the last one its batch run."""
-        if end_waiter(self._store, waiter, reason):
-            self._log.info("batch run %s is cancelled: %s", waiter.run_id, reason)
+        keeps_work = not LaunchSpec.of_waiter(waiter).cancel_on_termination
+        ended = self._store.end_waiter(
+            waiter.waiter_id, ending.state, ending.reason, keeps_work=keeps_work
+        )
+        if ended.run_cancelled:
+            self._log.info("batch run %s is cancelled: %s", waiter.run_id, ending.reason)
 
-    def _all(self, **which: object) -> Iterator[Waiter]:
+    def _all(self, **which: Any) -> Iterator[Waiter]:
         """Yield all open waiters of a kind, while there is time; the caller may end them."""
+        which.setdefault("assets", self._location.only_assets)
         after: str | None = None
         while True:
             page = self._store.list_waiters(
@@ -132,7 +173,7 @@ class Unwanted:
                 states=[WaiterState.OPEN],
                 after=after,
                 limit=WAITERS_PER_TURN,
-                **which,  # type: ignore[arg-type]  # as named there
+                **which,
             )
             yield from takewhile(lambda _: not self._time_box.is_over, page)
             if self._time_box.is_over or len(page) < WAITERS_PER_TURN:
@@ -141,24 +182,57 @@ class Unwanted:
 
     def _reopen(self, waiters: Iterator[Waiter]) -> None:
         for waiter in waiters:
-            for wish in load_wishes(self._store, self._instance, [waiter]):
-                self._reopen_one(wish)
+            for each in load_waiters(self._store, self._instance, [waiter]):
+                self._reopen_one(each)
 
-    def _reopen_one(self, wish: Wish) -> None:
-        warning = self._backfills.reopen(self._store, wish, self._hold_kind)
+    def _reopen_one(self, waiter: AssetWaiter) -> None:
+        unpartitioned = self._location.without_partitions(waiter.spec.selection)
+        warning = self._backfills.reopen(self._store, waiter, self._hold_kind, unpartitioned)
         if warning:
             self._log.warning(warning)
 
     def _what_is_gone(self, waiter: Waiter) -> str | None:
-        declaration = self._declarations.get(waiter.asset)
-        if declaration is None:
-            return _is_gone(waiter.asset)
+        reason = self._location.why_gone(waiter.asset)
+        if reason is not None or not self._location.has(waiter.asset):
+            return reason
         keys = waiter.partitions or ("",)
-        # Some of several are given up where the waiter's partitions are cut into segments.
-        if any(self.partitions.has(declaration.partitions_def, key) for key in keys):
+        # Some of several are given up by their launches.
+        if any(self._location.has_partition(waiter.asset, key) for key in keys):
+            return None
+        if not self._location.is_settled(waiter.asset):
             return None
         return f"partition {keys[0]!r} of {waiter.asset!r} is not defined any more"
 
+    def _was_terminated(self, waiter: AssetWaiter) -> str | None:
+        """Return why nobody wants a waiter any more whose requests were all terminated."""
+        run = waiter.dagster_run
+        if run is None or run.status is not dg.DagsterRunStatus.CANCELED:
+            return None
+        joined = dagster_runs(self._instance, waiter.spec.joined)
+        still = [r for r in joined.values() if r.status is not dg.DagsterRunStatus.CANCELED]
+        if not still:
+            return f"the request's Dagster run {run.run_id} was terminated"
+        heir = still[0].run_id  # others have asked for the same: it is theirs from now on
 
-def _is_gone(asset: str) -> str:
-    return f"asset {asset!r} is not defined any more"
+        def inherit(stored: Waiter) -> dict[str, Any]:
+            rest = [run_id for run_id in stored.payload["joined"] if run_id != heir]
+            return {"payload": {**stored.payload, "dagster_run": heir, "joined": rest}}
+
+        change_waiter(self._store, waiter.stored.waiter_id, inherit)
+        return None
+
+    def _stands_still(self, waiter: AssetWaiter) -> Ending | None:
+        """Return why a waiter fails whose batch run has not moved for too long."""
+        if waiter.run.state.is_terminal or not self._location.has(waiter.stored.asset):
+            return None
+        most = timedelta(hours=self._location.declarations[waiter.stored.asset].max_wait_hours)
+        since = self._now - waiter.run.updated_at
+        if since <= most:
+            return None
+        why = f"{waiter.run.control.value}: {waiter.run.control_reason}"
+        reason = (
+            f"batch run {waiter.run.run_id!r} has not moved for {since.total_seconds() / 3600:.0f} "
+            f"hours ({why if waiter.run.control_reason else waiter.run.state.value}): mend what it "
+            "waits for and ask again; what was paid for is taken over at no cost"
+        )
+        return Ending(state=WaiterState.FAILED, reason=reason)

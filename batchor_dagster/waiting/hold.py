@@ -2,8 +2,8 @@
 
 Since Dagster 1.13.21 a backfill whose runs have all ended without materializing what it asked for
 is marked failed within a minute; one unfinished run that carries the backfill's tag prevents it.
-A hold is such a run record, one per backfill. It has no worker and takes no slot: it is queued on
-a pool without slots (or recorded as suspended).
+A hold is such a run record, one per backfill and code location. It has no worker and takes no slot:
+it is queued on a pool without slots (or recorded as suspended).
 
 This is the only module that imports private Dagster API. Whatever goes wrong in it costs the
 hold and never the request: callers get an outcome without a hold and a reason to log.
@@ -38,6 +38,7 @@ from batchor_dagster.constants import (
     HoldKind,
     RunKind,
 )
+from batchor_dagster.waiting.launch_spec import repository_of
 
 _PRIVATE_API_ERROR: str | None = None
 try:
@@ -180,14 +181,23 @@ def close_hold(
     return True
 
 
-def hold_id_for(backfill_id: str, generation: int) -> str:
-    """Return the Dagster run id of a backfill's hold of that generation."""
-    return str(uuid.uuid5(_RUN_ID_NAMESPACE, f"{backfill_id}:{generation}"))
+def hold_id_for(backfill_id: str, repository: str | None, generation: int) -> str:
+    """Return the Dagster run id of a backfill's hold of that generation.
+
+    Args:
+        backfill_id: The backfill.
+        repository: The code location's, as ``name@location``: a backfill over several has a hold
+            for each, since the sensors of one do not know who waits in another.
+        generation: How many of its holds ended before.
+    """
+    return str(uuid.uuid5(_RUN_ID_NAMESPACE, f"{backfill_id}:{repository}:{generation}"))
 
 
-def find_hold(instance: DagsterInstance, backfill_id: str) -> HoldStatus | None:
+def find_hold(
+    instance: DagsterInstance, backfill_id: str, repository: str | None
+) -> HoldStatus | None:
     """Return the backfill's newest hold on record, or None if there is none (any more)."""
-    run = _newest(instance, backfill_id)
+    run = _newest(instance, backfill_id, repository)
     return None if run is None else _status_of(run)
 
 
@@ -224,7 +234,7 @@ def backfill_state(instance: DagsterInstance, backfill_id: str) -> BackfillState
 
 def _open_or_join(request: HoldRequest, backfill_id: str) -> HoldOutcome:
     instance, reason, generation = request.instance, None, 0
-    newest = _newest(instance, backfill_id)
+    newest = _newest(instance, backfill_id, repository_of(request.run))
     state = None if newest is None else _status_of(newest).state
     if state is HoldState.CANCELLED:
         return HoldOutcome(cancelled=True)
@@ -284,7 +294,8 @@ def _queue_hazard(instance: DagsterInstance) -> str | None:
 
 
 def _record(request: HoldRequest, backfill_id: str, generation: int, kind: HoldKind) -> Hold:
-    instance, run_id = request.instance, hold_id_for(backfill_id, generation)
+    instance = request.instance
+    run_id = hold_id_for(backfill_id, repository_of(request.run), generation)
     created = False
     run = instance.get_run_by_id(run_id)
     if run is None:
@@ -320,7 +331,7 @@ def _hold_run(
         all_pools={WAITING_POOL},
     )
     return request.run._replace(
-        run_id=hold_id_for(backfill_id, generation),
+        run_id=hold_id_for(backfill_id, repository_of(request.run), generation),
         status=DagsterRunStatus.NOT_STARTED,
         tags=copied | own,
         parent_run_id=None,
@@ -363,11 +374,14 @@ def _log_planned(request: HoldRequest, run_id: str) -> None:
             request.instance.report_dagster_event(event, run_id=run_id)
 
 
-def _newest(instance: DagsterInstance, backfill_id: str) -> DagsterRun | None:
+def _newest(
+    instance: DagsterInstance, backfill_id: str, repository: str | None
+) -> DagsterRun | None:
     holds = instance.get_runs(
         RunsFilter(tags={TAG_WAITING_FOR: backfill_id, TAG_KIND: RunKind.HOLD.value})
     )
-    return max(holds, key=_generation, default=None)
+    mine = [run for run in holds if repository_of(run) == repository]
+    return max(mine, key=_generation, default=None)
 
 
 def _generation(run: DagsterRun) -> int:

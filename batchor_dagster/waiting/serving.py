@@ -1,255 +1,279 @@
-"""Serving waiters: which Dagster runs materialize what, and when a wish is over.
+"""Serving waiters: which Dagster runs materialize what, and when a waiter is done.
 
 Everything here is decided from stored records and from Dagster's own run records, so that a tick
 that dies in the middle is repeated by the next.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
 
 import dagster as dg
 
-from batchor_core import RunControlState
-from batchor_core.integration import RunRecord, Store, Waiter, WaiterState
-from batchor_dagster.constants import (
-    TAG_ASSET,
-    TAG_BACKFILL,
-    TAG_BATCH_RUN,
-    TAG_KIND,
-    TAG_MAX_RETRIES,
-    TAG_PARTITION_RANGE_END,
-    TAG_PARTITION_RANGE_START,
-    TAG_SEGMENT,
-    TAG_WAITER,
-    RunKind,
-)
-from batchor_dagster.waiting.launched_runs import LaunchedRuns, in_groups
-from batchor_dagster.waiting.waiters import (
-    MAX_ATTEMPTS,
-    Request,
-    Segment,
-    SegmentState,
-    segments_of,
-    store_progress,
-    with_segment,
-)
+from batchor_core import RunState
+from batchor_core.integration import Identity, Store, WaiterState
+from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_dagster.asset.partitions import DefinedPartitions
+from batchor_dagster.waiting.attempts import Attempt
+from batchor_dagster.waiting.launched_runs import LaunchedRuns
+from batchor_dagster.waiting.launches import MAX_ATTEMPTS, Launch, LaunchState, cut
+from batchor_dagster.waiting.launching import CannotLaunchError, Launchable, Launcher
+from batchor_dagster.waiting.shared import Families
+from batchor_dagster.waiting.waiters import AssetWaiter
+
+_NO_ANSWERS = frozenset({RunState.CANCELLED, RunState.FAILED})
+
+
+class Tell(Protocol):
+    """Lets people see what no Dagster run shows."""
+
+    def __call__(
+        self, waiter: AssetWaiter, partitions: Sequence[str], reason: str, *, is_final: bool
+    ) -> None:
+        """Tell why some of it was left out or, finally, why nothing will be materialized."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """An open waiter with what decides about it.
+class Serving:
+    """Finds the Dagster runs that waiters need, during one tick.
 
     Attributes:
-        request: Its payload.
-        run: The batch run that it waits for.
-        dagster_run: The request's Dagster run; None if its record is gone.
-    """
-
-    waiter: Waiter
-    request: Request
-    run: RunRecord
-    dagster_run: dg.DagsterRun | None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether its results can be handed over by another Dagster run."""
-        return self.run.state.is_terminal and not self.delivers_itself
-
-    @property
-    def delivers_itself(self) -> bool:
-        """Whether the request's own step is there to hand them over."""
-        return bool(self.request.in_step and self.dagster_run and not self.dagster_run.is_finished)
-
-    @property
-    def descendants(self) -> frozenset[str]:
-        """What was selected downstream of the asset, by name."""
-        return frozenset(self.request.selection) - {self.waiter.asset}
-
-
-def load_wishes(
-    store: Store, instance: dg.DagsterInstance, waiters: Sequence[Waiter]
-) -> list[Wish]:
-    """Return waiters with what decides about them, in a handful of queries."""
-    requests = [Request.of_waiter(waiter) for waiter in waiters]
-    records = store.get_runs({waiter.run_id for waiter in waiters})
-    runs = _dagster_runs(instance, [request.dagster_run for request in requests])
-    return [
-        Wish(
-            waiter=waiter,
-            request=request,
-            run=records[waiter.run_id],
-            dagster_run=runs.get(request.dagster_run),
-        )
-        for waiter, request in zip(waiters, requests, strict=True)
-    ]
-
-
-def end_waiter(store: Store, waiter: Waiter, reason: str) -> bool:
-    """End a waiter whose results nobody wants any more; with its last, a batch run is cancelled.
-
-    Returns:
-        Whether the batch run is to be cancelled.
-    """
-    keeps_work = not Request.of_waiter(waiter).cancel_on_termination
-    store.end_waiter(waiter.waiter_id, WaiterState.CANCELLED, reason, keeps_work=keeps_work)
-    if keeps_work:
-        return False
-    if store.list_waiters(run_id=waiter.run_id, states=[WaiterState.OPEN], limit=1):
-        return False
-    store.set_control(waiter.run_id, RunControlState.CANCEL, reason)
-    return True
-
-
-def has_to_wait(runs: LaunchedRuns, siblings: Iterable[Wish], launched: Collection[str]) -> bool:
-    """Whether a sibling of a wish is being served now.
-
-    One goes after the other, so that there is a last one, which takes along what they share when
-    all the others are materialized.
-
-    Args:
-        runs: Where Dagster runs are looked up.
-        siblings: The wish's.
-        launched: The waiters for which this tick has asked for a Dagster run.
-    """
-    return any(
-        sibling.waiter.waiter_id in launched or _is_being_served(runs, sibling)
-        for sibling in siblings
-    )
-
-
-def serve(
-    store: Store, runs: LaunchedRuns, wish: Wish, along: Callable[[str], frozenset[str]]
-) -> Iterator[dg.RunRequest | None]:
-    """Yield the Dagster runs that a ready wish needs now; end the wish once all have ended.
-
-    Yields None for each that it has and that is not over. May be left at any point: what was
-    found out by then is stored.
-
-    Args:
         store: The control plane.
-        runs: Where Dagster runs are looked up.
-        wish: A ready one that need not wait.
-        along: Tells which descendants go along with a partition.
+        instance: Where Dagster's runs are on record.
+        declarations: The batch assets that there are, by name.
+        partitions: Which partitions are defined.
+        is_settled: Whether an asset has been defined as it is now for so long that what is missing
+            is taken to be gone.
+        runs: The Dagster runs that were launched.
+        launcher: Makes run requests.
+        families: The waiters that share what is downstream of them.
+        tell: See ``Tell``.
     """
-    waiter = wish.waiter
-    settled = []
-    runs.look_up(run_keys(wish))
-    for segment in segments_of(waiter):
-        if segment.state is not SegmentState.OPEN:
-            settled.append(segment)
-            continue
-        selection = _selection(wish, segment, along)
-        current = _settled(runs, waiter, segment, is_all=not selection)
-        if current != segment:
-            waiter = store_progress(store, waiter, with_segment(waiter.progress, current))
-            current = segments_of(waiter)[segment.index]  # a verdict may have come in between
-        if current.state is SegmentState.OPEN:
-            is_asked = runs.find(current.run_key(waiter)) is not None
-            yield None if is_asked else _run_request(wish, current, selection)
-        settled.append(current)
-    _end_if_settled(store, waiter, settled)
+
+    store: Store
+    instance: dg.DagsterInstance
+    declarations: Mapping[str, BatchAssetDeclaration]
+    partitions: DefinedPartitions
+    is_settled: Callable[[str], bool]
+    runs: LaunchedRuns
+    launcher: Launcher
+    families: Families
+    tell: Tell
+
+    def serve(self, waiter: AssetWaiter) -> Iterator[dg.RunRequest | None]:
+        """Yield the Dagster runs that a ready waiter needs now; end it once all have ended.
+
+        Yields None for each that it has and that is not over. May be left at any point: what was
+        found out by then is stored.
+        """
+        self.runs.look_up(run_keys(waiter))
+        for index in count():
+            if index >= len(waiter.launches):
+                break
+            if not waiter.launches[index].is_open:
+                continue
+            waiter = self._settle(waiter, index)
+            if waiter.launches[index].is_open and self._is_going(waiter, index):
+                yield None
+            elif waiter.launches[index].is_open:
+                waiter = self._prepare(waiter, index)
+                launchable = self._launchable(waiter, waiter.launches[index])
+                if launchable is not None:
+                    waiter = self._leave_out(waiter, waiter.launches[index], launchable)
+                    yield launchable.request
+                else:
+                    waiter = self._refresh(waiter)
+        self._end(waiter)
+
+    # -- what became of the current attempt ---------------------------------------------------
+
+    def _is_going(self, waiter: AssetWaiter, index: int) -> bool:
+        return self.runs.find(waiter.launches[index].run_key(waiter.stored)) is not None
+
+    def _settle(self, waiter: AssetWaiter, index: int) -> AssetWaiter:
+        """Note what became of a launch's current Dagster run, and what is ready because of it."""
+        launch = waiter.launches[index]
+        run = self.runs.find(launch.run_key(waiter.stored))
+        if run is None or not run.is_finished:
+            return waiter
+        now = self._after(waiter, launch, run)
+        seen = self._note(waiter, now)
+        launch = seen.launches[index]
+        if launch.is_open or launch != now:
+            return seen  # a verdict, or another request, may have come in between
+        if launch.is_verdict:
+            self._free_partitions(seen, launch)
+        definition = self._definition_of(seen)
+        ready = self.families.ready_after(
+            seen, launch, lambda a, b: self.partitions.follows(definition, a, b)
+        )
+        return self._note(seen, *ready) if ready else seen
+
+    def _after(self, waiter: AssetWaiter, launch: Launch, run: dg.DagsterRun) -> Launch:
+        """Return a launch as its finished Dagster run says that it is now."""
+        if run.status is dg.DagsterRunStatus.SUCCESS:
+            # Batch assets downstream of it have only been asked for; they are done by themselves.
+            done = [n for n in launch.left if n == waiter.spec.asset or n not in self.declarations]
+            state = LaunchState.FAILED if launch.given_up else LaunchState.MATERIALIZED
+            return dataclasses.replace(launch, done=(*launch.done, *done)).ended(state)
+        attempt = Attempt.of(self.instance, run, launch)
+        launch = _without_blocked(waiter, launch, attempt, self.launcher)
+        launch = dataclasses.replace(
+            launch, done=(*launch.done, *(n for n in launch.left if n in attempt.done))
+        )
+        if not launch.left:
+            is_whole = not launch.given_up and launch.reason is None
+            return launch.ended(LaunchState.MATERIALIZED if is_whole else LaunchState.FAILED)
+        if run.status is dg.DagsterRunStatus.CANCELED:
+            return launch.ended(LaunchState.CANCELLED, "its Dagster run was terminated")
+        if launch.attempt + 1 >= MAX_ATTEMPTS:
+            reason = f"its Dagster run failed {MAX_ATTEMPTS} times"
+            return launch.ended(LaunchState.FAILED, reason)
+        return dataclasses.replace(launch, attempt=launch.attempt + 1)
+
+    def _free_partitions(self, waiter: AssetWaiter, launch: Launch) -> None:
+        """Let partitions be asked again that were judged: who does wants another answer."""
+        stored = waiter.stored
+        self.store.release_members(
+            stored.run_id,
+            [
+                Identity(namespace=stored.namespace, asset=stored.asset, partition=key)
+                for key in launch.partitions or ("",)
+            ],
+        )
+
+    # -- what to launch -----------------------------------------------------------------------
+
+    def _prepare(self, waiter: AssetWaiter, index: int) -> AssetWaiter:
+        """Cut a launch that no Dagster run was asked for into what one can materialize."""
+        launch = waiter.launches[index]
+        definition = self._definition_of(waiter)
+        kinds = self._kinds_of(waiter, launch)
+        if len(set(kinds.values())) == 1 and self.partitions.is_rectangle(
+            definition, launch.partitions
+        ):
+            return waiter
+        pieces = cut(
+            launch,
+            len(waiter.launches),
+            kinds.__getitem__,
+            lambda a, b: self.partitions.follows(definition, a, b),
+        )
+        return waiter if pieces == [launch] else self._note(waiter, *pieces)
+
+    def _kinds_of(self, waiter: AssetWaiter, launch: Launch) -> Mapping[str, object]:
+        """Return what tells partitions apart that one Dagster run does not materialize together."""
+        definition = self._definition_of(waiter)
+        verdicts = self._verdicts(waiter) if waiter.spec.asset in launch.left else {}
+        return {
+            key: (self.partitions.has(definition, key), verdicts.get(key, True))
+            for key in launch.partitions
+        }
+
+    def _verdicts(self, waiter: AssetWaiter) -> dict[str, bool]:
+        """Return by partition whether it will materialize."""
+        if waiter.run.state in _NO_ANSWERS or len(waiter.stored.partitions) < 2:
+            return {}
+        most = self.declarations[waiter.stored.asset].max_failure_rate
+        members = self.store.list_members(waiter.run.run_id)
+        return {m.identity.partition: is_good(m.item_count, m.ok_count, most) for m in members}
+
+    def _launchable(self, waiter: AssetWaiter, launch: Launch) -> Launchable | None:
+        """Return what to launch; None if it has to wait, or cannot be launched and was ended."""
+        definition = self._definition_of(waiter)
+        gone = [k for k in launch.partitions if not self.partitions.has(definition, k)]
+        if gone:
+            if self.is_settled(waiter.stored.asset):
+                reason = f"partition {gone[0]!r} is not defined any more"
+                self._note(waiter, launch.ended(LaunchState.CANCELLED, reason))
+            return None
+        try:
+            return self.launcher.run_request(waiter, launch, self._checks_to_pass(waiter, launch))
+        except CannotLaunchError as exc:
+            self._note(waiter, launch.ended(LaunchState.FAILED, str(exc)))
+            self.tell(waiter, launch.partitions, str(exc), is_final=True)
+            return None
+
+    def _checks_to_pass(self, waiter: AssetWaiter, launch: Launch) -> frozenset[dg.AssetCheckKey]:
+        """Return the blocking checks that the attempt before has not come to evaluate."""
+        if not launch.attempt or not launch.done:
+            return frozenset()
+        before = dataclasses.replace(launch, attempt=launch.attempt - 1)
+        run = self.runs.find(before.run_key(waiter.stored))
+        if run is None:
+            return frozenset()
+        pending = Attempt.of(self.instance, run, launch).pending_checks
+        return frozenset(
+            check
+            for check in pending
+            if check.asset_key.to_user_string() in launch.done and self.launcher.is_blocking(check)
+        )
+
+    def _leave_out(
+        self, waiter: AssetWaiter, launch: Launch, launchable: Launchable
+    ) -> AssetWaiter:
+        """Note what is left out of a launch, and let people see it."""
+        if not launchable.left_out:
+            return waiter
+        reasons = "; ".join(launchable.left_out.values())
+        self.tell(waiter, launch.partitions, reasons, is_final=False)
+        given_up = (*launch.given_up, *launchable.left_out)
+        return self._note(waiter, dataclasses.replace(launch, given_up=given_up, reason=reasons))
+
+    # -- the waiter ---------------------------------------------------------------------------
+
+    def _definition_of(self, waiter: AssetWaiter) -> dg.PartitionsDefinition[str] | None:
+        return self.declarations[waiter.stored.asset].partitions_def
+
+    def _note(self, waiter: AssetWaiter, *launches: Launch) -> AssetWaiter:
+        changed = waiter.note(self.store, launches)
+        self.families.update(changed)
+        return changed
+
+    def _refresh(self, waiter: AssetWaiter) -> AssetWaiter:
+        return waiter.with_stored(self.store.get_waiter(waiter.stored.waiter_id))
+
+    def _end(self, waiter: AssetWaiter) -> None:
+        """End a waiter of which nothing is left to launch."""
+        states = {launch.state for launch in waiter.launches}
+        if LaunchState.OPEN in states or waiter.stored.state is not WaiterState.OPEN:
+            return
+        reasons = [launch.reason for launch in waiter.launches if launch.reason]
+        if LaunchState.FAILED in states:
+            end = WaiterState.FAILED
+        elif LaunchState.CANCELLED in states:
+            end = WaiterState.CANCELLED
+        else:
+            end = WaiterState.SERVED
+        self.store.end_waiter(waiter.stored.waiter_id, end, reasons[0] if reasons else None)
+        self.families.update(self._refresh(waiter))
 
 
-def run_keys(wish: Wish) -> list[str]:
-    """Return the run keys by which a ready wish is served now."""
-    if not wish.run.state.is_terminal:
-        return []
-    return [
-        segment.run_key(wish.waiter)
-        for segment in segments_of(wish.waiter)
-        if segment.state is SegmentState.OPEN
-    ]
+def run_keys(waiter: AssetWaiter) -> list[str]:
+    """Return the run keys by which a waiter is served now."""
+    return [launch.run_key(waiter.stored) for launch in waiter.launches if launch.is_open]
 
 
-def _settled(runs: LaunchedRuns, waiter: Waiter, segment: Segment, *, is_all: bool) -> Segment:
-    """Return an open segment as its Dagster run says that it is now.
-
-    Args:
-        runs: Where Dagster runs are looked up.
-        waiter: The segment's.
-        segment: As stored.
-        is_all: Whether a further attempt would have nothing to do: all is stored.
-    """
-    run = runs.find(segment.run_key(waiter))
-    if run is None or not run.is_finished:
-        return segment
-    is_cancelled = run.status is dg.DagsterRunStatus.CANCELED
-    is_last = is_all or is_cancelled or segment.attempt + 1 >= MAX_ATTEMPTS
-    if run.status is dg.DagsterRunStatus.SUCCESS or (segment.is_stored and is_last):
-        return dataclasses.replace(segment, state=SegmentState.MATERIALIZED)
-    if is_cancelled:
-        return dataclasses.replace(segment, state=SegmentState.CANCELLED, reason="terminated")
-    if segment.attempt + 1 >= MAX_ATTEMPTS:
-        reason = f"its Dagster run failed {MAX_ATTEMPTS} times"
-        return dataclasses.replace(segment, state=SegmentState.FAILED, reason=reason)
-    return dataclasses.replace(segment, attempt=segment.attempt + 1)
-
-
-def _end_if_settled(store: Store, waiter: Waiter, segments: Sequence[Segment]) -> None:
-    states = {segment.state for segment in segments}
-    if SegmentState.OPEN in states:
-        return
-    reasons = [segment.reason for segment in segments if segment.reason]
-    if SegmentState.FAILED in states:
-        end = WaiterState.FAILED
-    elif SegmentState.CANCELLED in states:
-        end = WaiterState.CANCELLED
-    else:
-        end = WaiterState.SERVED
-    store.end_waiter(waiter.waiter_id, end, reasons[0] if reasons else None)
-
-
-def _is_being_served(runs: LaunchedRuns, wish: Wish) -> bool:
-    if wish.waiter.state is not WaiterState.OPEN:
-        return False
-    if wish.delivers_itself:
+def is_good(rows: int, ok: int | None, max_failure_rate: float) -> bool:
+    """Whether a partition with so many answered rows materializes."""
+    if not rows or ok is None:
         return True
-    runs.look_up(run_keys(wish))
-    return any(runs.find(run_key) for run_key in run_keys(wish))
+    return ok > 0 and (rows - ok) / rows <= max_failure_rate
 
 
-def _selection(
-    wish: Wish, segment: Segment, along: Callable[[str], frozenset[str]]
-) -> list[dg.AssetKey]:
-    """Return what the run of a segment materializes."""
-    found = [along(partition) for partition in segment.partitions or ("",)]
-    own = () if segment.is_stored else (wish.waiter.asset,)
-    taken = {*own, *found[0].intersection(*found)}
-    names = [name for name in wish.request.selection if name in taken]
-    return [dg.AssetKey.from_user_string(name) for name in names]
-
-
-def _run_request(wish: Wish, segment: Segment, selection: list[dg.AssetKey]) -> dg.RunRequest:
-    tags = {
-        TAG_BATCH_RUN: wish.run.run_id,
-        TAG_ASSET: wish.waiter.asset,
-        TAG_KIND: RunKind.MATERIALIZE.value,
-        TAG_WAITER: wish.waiter.waiter_id,
-        TAG_SEGMENT: str(segment.index),
-        # The next tick tries again. Dagster's run retries would, after a verdict, ask anew and pay.
-        TAG_MAX_RETRIES: "0",
-    }
-    if wish.request.backfill:
-        tags[TAG_BACKFILL] = wish.request.backfill
-    partition = segment.partitions[0] if segment.partitions else None
-    if len(segment.partitions) > 1:
-        tags[TAG_PARTITION_RANGE_START] = segment.partitions[0]
-        tags[TAG_PARTITION_RANGE_END] = segment.partitions[-1]
-        partition = None
-    return dg.RunRequest(
-        run_key=segment.run_key(wish.waiter),
-        partition_key=partition,
-        asset_selection=selection,
-        tags=tags,
-    )
-
-
-def _dagster_runs(
-    instance: dg.DagsterInstance, run_ids: Iterable[str]
-) -> Mapping[str, dg.DagsterRun]:
-    found: dict[str, dg.DagsterRun] = {}
-    for group in in_groups(sorted(set(run_ids))):
-        runs = instance.get_runs(dg.RunsFilter(run_ids=group))
-        found.update((run.run_id, run) for run in runs)
-    return found
+def _without_blocked(
+    waiter: AssetWaiter, launch: Launch, attempt: Attempt, launcher: Launcher
+) -> Launch:
+    """Return a launch without what is downstream of a failed blocking check: that is a verdict."""
+    for check, text in attempt.failed_checks.items():
+        name = check.asset_key.to_user_string()
+        blocked = launcher.downstream_of(name, launch.left) - {name}
+        launch = dataclasses.replace(
+            launch,
+            given_up=(*launch.given_up, *(n for n in launch.left if n in blocked)),
+            reason=f"blocking asset check {check.name!r} of {name!r} failed: {text}",
+            is_verdict=launch.is_verdict or name == waiter.spec.asset,
+        )
+    return launch

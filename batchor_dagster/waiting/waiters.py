@@ -1,126 +1,82 @@
-"""What we keep with a waiter: who asked, and how far serving it has come."""
+"""Waiters with what decides about them, and how they are changed."""
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from dagster import AssetKey, DagsterRun
+import dagster as dg
 
 from batchor_core.errors import StaleTransitionError
-from batchor_core.integration import Store, Waiter, WaiterState
-from batchor_dagster.constants import TAG_BACKFILL
-
-MAX_ATTEMPTS = 3
-"""Materialize runs of one segment, when they fail for another reason than their verdict."""
-
-
-class SegmentState(StrEnum):
-    """How serving one segment of a waiter ended. Stored."""
-
-    OPEN = "open"
-    MATERIALIZED = "materialized"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
+from batchor_core.integration import RunRecord, Store, Waiter, WaiterState
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.launched_runs import in_groups
+from batchor_dagster.waiting.launches import Launch, launches_of, with_launches
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """Who asked: the payload of a waiter. Stored as JSON; fields are never renamed.
+class AssetWaiter:
+    """A stored waiter, with its batch run and the Dagster run that asked.
 
     Attributes:
-        dagster_run: The request's Dagster run.
-        root_run: The first of its chain of re-executions.
-        backfill: Its backfill; None outside of one.
-        selection: The waiting asset and its descendants in the request's selection.
-        hold: The hold that stands for it; None without one.
-        in_step: Whether the request's own step delivers, so that no other run may as long as
-            it is alive.
-        cancel_on_termination: Whether its end may cancel the batch run.
+        stored: The waiter as the store has it.
+        spec: What was asked for.
+        run: The batch run that it waits for.
+        dagster_run: The request; None if its record is gone.
     """
 
-    dagster_run: str
-    root_run: str
-    backfill: str | None
-    selection: tuple[str, ...]
-    hold: str | None = None
-    in_step: bool = False
-    cancel_on_termination: bool = True
-
-    @classmethod
-    def of_run(
-        cls,
-        run: DagsterRun,
-        selection: tuple[AssetKey, ...],
-        *,
-        in_step: bool,
-        cancel_on_termination: bool,
-    ) -> "Request":
-        """Return the payload for a request's Dagster run."""
-        return cls(
-            dagster_run=run.run_id,
-            root_run=run.root_run_id or run.run_id,
-            backfill=run.tags.get(TAG_BACKFILL),
-            selection=tuple(key.to_user_string() for key in selection),
-            in_step=in_step,
-            cancel_on_termination=cancel_on_termination,
-        )
-
-    @classmethod
-    def of_waiter(cls, waiter: Waiter) -> "Request":
-        """Read a waiter's payload."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in waiter.payload.items() if name in known}
-        return cls(**{**values, "selection": tuple(values["selection"])})
-
-    def payload(self) -> dict[str, Any]:
-        """Return the JSON that is stored."""
-        return dataclasses.asdict(self)
+    stored: Waiter
+    spec: LaunchSpec
+    run: RunRecord
+    dagster_run: dg.DagsterRun | None
 
     @property
-    def selected_keys(self) -> list[AssetKey]:
-        """The selection as asset keys."""
-        return [AssetKey.from_user_string(name) for name in self.selection]
+    def is_ready(self) -> bool:
+        """Whether its answers can be materialized by another Dagster run."""
+        return self.run.state.is_terminal and not self.delivers_itself
+
+    @property
+    def delivers_itself(self) -> bool:
+        """Whether the request's own step is there to materialize them."""
+        return bool(self.spec.in_step and self.dagster_run and not self.dagster_run.is_finished)
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        """Its launches, as stored."""
+        return launches_of(self.stored, self.spec)
+
+    def with_stored(self, stored: Waiter) -> "AssetWaiter":
+        """Return it as the store has it by now."""
+        return replace(self, stored=stored)
+
+    def note(self, store: Store, launches: Iterable[Launch]) -> "AssetWaiter":
+        """Store launches, and return the waiter as it is then.
+
+        Whoever was faster has decided otherwise; that is looked at again by the next tick.
+        """
+        progress = with_launches(self.stored, self.spec, launches)
+        try:
+            return self.with_stored(store.update_waiter(self.stored, progress=progress))
+        except StaleTransitionError:
+            return self.with_stored(store.get_waiter(self.stored.waiter_id))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
-    """Contiguous partitions of a waiter that one Dagster run materializes.
-
-    Attributes:
-        index: Its number among the waiter's segments.
-        partitions: Empty for an unpartitioned asset.
-        attempt: The number of the current materialize run, from 0.
-        state: How it ended; ``open`` while it has not.
-        reason: The verdict, where it failed.
-        is_stored: Whether the asset is materialized, so that a further attempt is for what is
-            downstream of it alone.
-    """
-
-    index: int
-    partitions: tuple[str, ...]
-    attempt: int = 0
-    state: SegmentState = SegmentState.OPEN
-    reason: str | None = None
-    is_stored: bool = False
-
-    def run_key(self, waiter: Waiter) -> str:
-        """Return the run key of the current attempt. A key that was used is never used again."""
-        shrunk = waiter.progress.get("shrunk", 0)  # by the store: its segments are others since
-        version = f":{shrunk}" if shrunk else ""
-        return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}{version}"
-
-
-def store_progress(store: Store, waiter: Waiter, progress: Mapping[str, Any]) -> Waiter:
-    """Store how far serving a waiter has come, and return it as it is then.
-
-    Whoever was faster has decided otherwise; that is looked at again by the next tick.
-    """
-    try:
-        return store.update_waiter(waiter, progress=progress)
-    except StaleTransitionError:
-        return store.get_waiter(waiter.waiter_id)
+def load_waiters(
+    store: Store, instance: dg.DagsterInstance, waiters: Sequence[Waiter]
+) -> list[AssetWaiter]:
+    """Return waiters with what decides about them, in a handful of queries."""
+    specs = [LaunchSpec.of_waiter(waiter) for waiter in waiters]
+    records = store.get_runs({waiter.run_id for waiter in waiters})
+    runs = dagster_runs(instance, [spec.dagster_run for spec in specs])
+    return [
+        AssetWaiter(
+            stored=waiter,
+            spec=spec,
+            run=records[waiter.run_id],
+            dagster_run=runs.get(spec.dagster_run),
+        )
+        for waiter, spec in zip(waiters, specs, strict=True)
+    ]
 
 
 def change_waiter(
@@ -149,45 +105,12 @@ def change_waiter(
     return False
 
 
-def segments_of(waiter: Waiter) -> list[Segment]:
-    """Return a waiter's segments with their progress; until it is cut, there is just one."""
-    stored: Mapping[str, Mapping[str, Any]] = waiter.progress.get("segments", {})
-    ends = waiter.progress.get("cuts", [len(waiter.partitions)])
-    starts = [0, *ends[:-1]]
-    return [
-        _segment(index, waiter.partitions[start:end], stored.get(str(index), {}))
-        for index, (start, end) in enumerate(zip(starts, ends, strict=True))
-    ]
-
-
-def is_cut(waiter: Waiter) -> bool:
-    """Whether the waiter's partitions were cut into segments."""
-    return "cuts" in waiter.progress
-
-
-def with_cuts(waiter: Waiter, ends: Sequence[int]) -> dict[str, Any]:
-    """Return a waiter's progress with its segments, each told by where it ends (exclusive)."""
-    return {**waiter.progress, "cuts": list(ends)}
-
-
-def with_segment(progress: Mapping[str, Any], segment: Segment) -> dict[str, Any]:
-    """Return a waiter's progress with one segment replaced."""
-    segments = dict(progress.get("segments", {}))
-    segments[str(segment.index)] = {
-        "attempt": segment.attempt,
-        "state": segment.state.value,
-        "reason": segment.reason,
-        "is_stored": segment.is_stored,
-    }
-    return {**progress, "segments": segments}
-
-
-def _segment(index: int, partitions: tuple[str, ...], stored: Mapping[str, Any]) -> Segment:
-    return Segment(
-        index=index,
-        partitions=partitions,
-        attempt=stored.get("attempt", 0),
-        state=SegmentState(stored.get("state", SegmentState.OPEN)),
-        reason=stored.get("reason"),
-        is_stored=stored.get("is_stored", False),
-    )
+def dagster_runs(
+    instance: dg.DagsterInstance, run_ids: Iterable[str]
+) -> Mapping[str, dg.DagsterRun]:
+    """Return the Dagster runs of which there is a record, by id."""
+    found: dict[str, dg.DagsterRun] = {}
+    for group in in_groups(sorted(set(run_ids))):
+        runs = instance.get_runs(dg.RunsFilter(run_ids=group))
+        found.update((run.run_id, run) for run in runs)
+    return found

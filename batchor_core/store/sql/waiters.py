@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy import RowMapping, func, insert, select, true, update
 
 from batchor_core.errors import StaleTransitionError, StoreError
 from batchor_core.ids import new_waiter_id
@@ -84,7 +84,13 @@ class Waiters(Aggregate):
         return [WaiterGroup(asset=row[0], fields=row[2:], count=row[1]) for row in values]
 
     def ready_waiters(
-        self, namespace: str, field: str, *, per_group: int, limit: int
+        self,
+        namespace: str,
+        field: str,
+        *,
+        per_group: int,
+        limit: int,
+        assets: Iterable[str] | None = None,
     ) -> list[Waiter]:
         """See ``Store.ready_waiters``."""
         group = (waiters.c.asset, json_text(waiters.c.payload, field))
@@ -96,6 +102,7 @@ class Waiters(Aggregate):
                 waiters.c.namespace == namespace,
                 waiters.c.state == WaiterState.OPEN,
                 runs.c.state.in_(list(TERMINAL_RUN_STATES)),
+                true() if assets is None else waiters.c.asset.in_(list(assets)),
             )
             .subquery()
         )

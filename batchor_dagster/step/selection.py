@@ -1,0 +1,89 @@
+"""What a request asks for beside its own asset: what is downstream of it, and still has to run."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from batchor_core.errors import StoreError
+from batchor_core.integration import Store
+from batchor_dagster.asset.declaration import declarations_of
+from batchor_dagster.constants import TAG_WAITER
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+
+
+def asked_by(store: Store, run: dg.DagsterRun) -> LaunchSpec | None:
+    """Return what the waiter had asked for that a Dagster run materializes; None for other runs."""
+    waiter_id = run.tags.get(TAG_WAITER)
+    if waiter_id is None:
+        return None
+    try:
+        return LaunchSpec.of_waiter(store.get_waiter(waiter_id))
+    except StoreError:  # of another store, or of one that was made anew
+        return None
+
+
+def waiting_selection(
+    context: dg.AssetExecutionContext, asset: str, spec: LaunchSpec | None
+) -> dict[str, tuple[str, ...]]:
+    """Return an asset and what is downstream of it, each with the batch assets upstream of it.
+
+    The run that materializes the asset has to select all of it: in the request it is skipped, and
+    a backfill never asks for it again.
+
+    Args:
+        context: Of the request's step.
+        asset: The waiting asset.
+        spec: What had been asked for that this Dagster run materializes, where it is no request
+            from the start: what is shared with other batch assets is not part of this run.
+    """
+    inherited = {
+        name: above
+        for name, above in (spec.selection if spec else {}).items()
+        if asset in (name, *above)
+    }
+    own = _selected(context, asset)
+    return {asset: inherited.pop(asset, own.pop(asset)), **own, **inherited}
+
+
+def _selected(context: dg.AssetExecutionContext, asset: str) -> dict[str, tuple[str, ...]]:
+    """Return what this Dagster run selects, upstream assets first, the asset itself in front."""
+    layer = context.job_def.asset_layer
+    graph = layer.asset_graph
+    selected = set(context.run.asset_selection or layer.selected_asset_keys)
+    batch_assets = {found.key for found in declarations_of(graph.assets_defs).values()} & selected
+    above: dict[dg.AssetKey, set[str]] = {key: set() for key in selected}
+    for batch_asset in sorted(batch_assets):
+        for key in _downstream(graph, batch_asset, selected):
+            above[key].add(batch_asset.to_user_string())
+    found = {
+        key.to_user_string(): tuple(sorted(above[key]))
+        for key in graph.toposorted_asset_keys
+        if key in selected
+    }
+    mine = {name: names for name, names in found.items() if asset in names}
+    return {asset: found[asset], **mine}
+
+
+def _downstream(
+    graph: Any, key: dg.AssetKey, selected: Collection[dg.AssetKey]
+) -> Iterable[dg.AssetKey]:
+    """Return what of a selection cannot run before an asset, the asset itself left out."""
+    found = [key]
+    for each in found:
+        # A multi-asset that cannot be subset waits as a whole.
+        together = graph.get(each).execution_set_entity_keys if each != key else ()
+        children = graph.get(each).child_keys
+        for other in sorted({*children, *together} & set(selected), key=str):
+            if other not in found:
+                found.append(other)
+    return found[1:]
+
+
+def without_partitions(
+    context: dg.AssetExecutionContext, selection: Mapping[str, object]
+) -> tuple[list[dg.AssetKey], frozenset[dg.AssetKey]]:
+    """Return the assets of a selection that are in this Dagster run, and the unpartitioned ones."""
+    graph = context.job_def.asset_layer.asset_graph
+    keys = [key for key in map(dg.AssetKey.from_user_string, selection) if graph.has(key)]
+    return keys, frozenset(key for key in keys if graph.get(key).partitions_def is None)

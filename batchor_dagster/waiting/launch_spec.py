@@ -1,0 +1,162 @@
+"""What a request asked for: all that a later Dagster run needs in order to do the rest of it."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from batchor_core.integration import Waiter
+from batchor_dagster.constants import TAG_BACKFILL
+
+_FOREIGN_CONFIG = "resources"
+"""The part of a run's configuration that may hold secrets: it stays where Dagster keeps it."""
+
+_KEPT_DAGSTER_TAGS = frozenset(
+    {"dagster/priority", "dagster/max_runtime", "dagster/concurrency_key"}
+)
+"""Of Dagster's own tags, those that say how a run is to be executed; the others say what it was."""
+
+_NOT_THE_TEAMS = ("dagster/", ".dagster/", "batchor/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSpec:
+    """What a request asked for, and who asked: the payload of a waiter.
+
+    Stored as JSON; fields are never renamed.
+
+    Attributes:
+        dagster_run: The request: the Dagster run that asked.
+        joined: Later requests that asked for just the same, and are served together with it.
+        root_run: The first Dagster run of the chain: of its re-executions, and of the materialize
+            runs in which batch assets further downstream were asked for.
+        backfill: Its backfill; None outside of one.
+        repository: Whose sensors serve it, as ``name@location``; None for a request without one.
+        selection: The waiting asset, then those downstream of it that were selected and have not
+            run, each with the selected batch assets that are upstream of it. Names, as ``a/b``.
+        job: The job that was launched.
+        run_config: Its configuration, but for that of resources.
+        tags: The team's own tags of the Dagster run, and those about its execution.
+        hold: The hold that stands for it; None without one.
+        in_step: Whether the request's own step delivers, so that no other run may as long as it is
+            alive.
+        cancel_on_termination: Whether its end may cancel the batch run.
+    """
+
+    dagster_run: str
+    root_run: str
+    backfill: str | None
+    repository: str | None
+    selection: Mapping[str, tuple[str, ...]]
+    job: str
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    joined: tuple[str, ...] = ()
+    hold: str | None = None
+    in_step: bool = False
+    cancel_on_termination: bool = True
+
+    @classmethod
+    def of_run(
+        cls,
+        run: dg.DagsterRun,
+        selection: Mapping[str, tuple[str, ...]],
+        *,
+        asked_by: "LaunchSpec | None",
+        in_step: bool,
+        cancel_on_termination: bool,
+    ) -> "LaunchSpec":
+        """Return what a Dagster run asks for.
+
+        Args:
+            run: The request.
+            selection: As stored.
+            asked_by: What the waiter had asked for that this Dagster run materializes, where the
+                request is part of such a run.
+            in_step: As stored.
+            cancel_on_termination: As stored.
+        """
+        root = asked_by.root_run if asked_by else run.root_run_id or run.run_id
+        return cls(
+            dagster_run=run.run_id,
+            root_run=root,
+            backfill=run.tags.get(TAG_BACKFILL),
+            repository=repository_of(run),
+            selection=selection,
+            job=run.job_name,
+            run_config={k: v for k, v in run.run_config.items() if k != _FOREIGN_CONFIG},
+            tags=_kept(run.tags),
+            in_step=in_step,
+            cancel_on_termination=cancel_on_termination,
+        )
+
+    @classmethod
+    def of_waiter(cls, waiter: Waiter) -> "LaunchSpec":
+        """Read a waiter's payload."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in waiter.payload.items() if name in known}
+        values["selection"] = {name: tuple(above) for name, above in values["selection"].items()}
+        values["joined"] = tuple(values["joined"])
+        return cls(**values)
+
+    def payload(self) -> dict[str, Any]:
+        """Return the JSON that is stored."""
+        return dataclasses.asdict(self)
+
+    @property
+    def demand(self) -> str | None:
+        """A digest of all that is to be done; None where another request cannot be served with it.
+
+        What is downstream of several batch assets is found by the root run, so that each request
+        has to have waiters of its own for it.
+        """
+        if self.in_step or self.shared:
+            return None
+        who_asked = {"dagster_run": None, "root_run": None, "joined": (), "hold": None}
+        text = json.dumps(self.payload() | who_asked, sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def asset(self) -> str:
+        """The waiting asset."""
+        return next(iter(self.selection))
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The asset, and what needs no other batch asset than those that are there by now."""
+        there = {self.asset, *self.selection[self.asset]}
+        return tuple(name for name, above in self.selection.items() if there.issuperset(above))
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What needs other batch assets of the selection too."""
+        own = self.own
+        return tuple(name for name in self.selection if name not in own)
+
+    def config_for(self, request: dg.DagsterRun | None) -> dict[str, Any]:
+        """Return the configuration as it was launched.
+
+        Args:
+            request: The Dagster run that asked, for the configuration of resources; None if its
+                record is gone.
+        """
+        resources = request.run_config.get(_FOREIGN_CONFIG) if request else None
+        return {**self.run_config, **({_FOREIGN_CONFIG: resources} if resources else {})}
+
+
+def repository_of(run: dg.DagsterRun) -> str | None:
+    """Return the repository that a Dagster run belongs to, as ``name@location``."""
+    origin = run.remote_job_origin
+    return None if origin is None else origin.repository_origin.get_label()
+
+
+def _kept(tags: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in tags.items()
+        if key in _KEPT_DAGSTER_TAGS or not key.startswith(_NOT_THE_TEAMS)
+    }

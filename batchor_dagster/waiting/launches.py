@@ -1,0 +1,166 @@
+"""The Dagster runs that serve a waiter: which assets, which partitions, and what became of them."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from batchor_core.integration import Waiter
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+
+MAX_ATTEMPTS = 3
+"""Dagster runs of one launch, when they fail for another reason than their verdict."""
+
+
+class LaunchState(StrEnum):
+    """What became of one launch. Stored."""
+
+    OPEN = "open"
+    MATERIALIZED = "materialized"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Assets and partitions of a waiter that one Dagster run materializes, in one or more attempts.
+
+    Partitions of one launch follow each other: a Dagster run takes a range, and either materializes
+    all of it or fails.
+
+    Attributes:
+        index: Its number among the waiter's launches; it keeps it.
+        assets: Names, upstream ones first.
+        partitions: Empty for unpartitioned assets.
+        attempt: The number of the current Dagster run, from 0.
+        state: What became of it; ``open`` while it has not ended.
+        reason: Why it failed or was cancelled.
+        is_verdict: Whether it failed because of what was answered: only other answers help.
+        done: Those of the assets that are materialized by now.
+        given_up: Those that will not be.
+    """
+
+    index: int
+    assets: tuple[str, ...]
+    partitions: tuple[str, ...]
+    attempt: int = 0
+    state: LaunchState = LaunchState.OPEN
+    reason: str | None = None
+    is_verdict: bool = False
+    done: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.state is LaunchState.OPEN
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The assets that the current attempt materializes."""
+        return tuple(n for n in self.assets if n not in self.done and n not in self.given_up)
+
+    def run_key(self, waiter: Waiter) -> str:
+        """Return the run key of the current attempt. A key that was used is never used again."""
+        shrunk = waiter.progress.get("shrunk", 0)  # by the store: its launches are others since
+        version = f":{shrunk}" if shrunk else ""
+        return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}{version}"
+
+    def ended(self, state: LaunchState, reason: str | None = None) -> "Launch":
+        """Return it as it is when it has ended; an earlier reason stays."""
+        return dataclasses.replace(self, state=state, reason=self.reason or reason)
+
+    def covers(self, partition: str) -> bool:
+        """Whether it is for a partition; one without partitions is for all."""
+        return not self.partitions or not partition or partition in self.partitions
+
+
+def launches_of(waiter: Waiter, spec: LaunchSpec) -> list[Launch]:
+    """Return a waiter's launches; until they are cut, one has all partitions of its own assets."""
+    stored: Sequence[Mapping[str, Any]] | None = waiter.progress.get("launches")
+    if stored is None:
+        return [Launch(index=0, assets=spec.own, partitions=waiter.partitions)]
+    return [_launch(index, values, waiter, spec) for index, values in enumerate(stored)]
+
+
+def with_launches(waiter: Waiter, spec: LaunchSpec, launches: Iterable[Launch]) -> dict[str, Any]:
+    """Return a waiter's progress with some launches replaced, or added behind the others."""
+    all_of_them = {launch.index: launch for launch in launches_of(waiter, spec)}
+    all_of_them |= {launch.index: launch for launch in launches}
+    return {
+        **waiter.progress,
+        "launches": [_stored(one, waiter, spec) for one in all_of_them.values()],
+    }
+
+
+def cut(
+    launch: Launch,
+    first_free: int,
+    kind: Callable[[str], object],
+    follows: Callable[[str, str], bool],
+) -> list[Launch]:
+    """Cut a launch where its partitions do not follow each other, or are not treated alike.
+
+    Args:
+        launch: One that no Dagster run was asked for, at its current attempt.
+        first_free: The index of a further launch.
+        kind: What partitions of one launch have in common.
+        follows: Whether the second partition comes right after the first one.
+
+    Returns:
+        The launch itself, with its first partitions, then further ones.
+    """
+    if len(launch.partitions) < 2:
+        return [launch]
+    pieces: list[list[str]] = []
+    for key in launch.partitions:
+        last = pieces[-1][-1] if pieces else None
+        if last is not None and kind(last) == kind(key) and follows(last, key):
+            pieces[-1].append(key)
+        else:
+            pieces.append([key])
+    indexes = [launch.index, *range(first_free, first_free + len(pieces) - 1)]
+    return [
+        dataclasses.replace(launch, index=index, partitions=tuple(piece))
+        for index, piece in zip(indexes, pieces, strict=True)
+    ]
+
+
+def _launch(index: int, stored: Mapping[str, Any], waiter: Waiter, spec: LaunchSpec) -> Launch:
+    start, end = stored.get("span", (0, 0))
+    return Launch(
+        index=index,
+        assets=tuple(stored.get("assets", spec.own)),
+        partitions=tuple(stored.get("partitions", waiter.partitions[start:end])),
+        attempt=stored["attempt"],
+        state=LaunchState(stored["state"]),
+        reason=stored["reason"],
+        is_verdict=stored["is_verdict"],
+        done=tuple(stored["done"]),
+        given_up=tuple(stored["given_up"]),
+    )
+
+
+def _stored(launch: Launch, waiter: Waiter, spec: LaunchSpec) -> dict[str, Any]:
+    """Return the JSON of a launch: of thousands of partitions, only where they begin and end."""
+    values: dict[str, Any] = {
+        "attempt": launch.attempt,
+        "state": launch.state.value,
+        "reason": launch.reason,
+        "is_verdict": launch.is_verdict,
+        "done": list(launch.done),
+        "given_up": list(launch.given_up),
+    }
+    if launch.assets != spec.own:
+        values["assets"] = list(launch.assets)
+    span = _span(launch.partitions, waiter.partitions)
+    return values | ({"partitions": list(launch.partitions)} if span is None else {"span": span})
+
+
+def _span(part: Sequence[str], whole: Sequence[str]) -> tuple[int, int] | None:
+    if not part:
+        return None if whole else (0, 0)
+    start = whole.index(part[0]) if part[0] in whole else -1
+    end = start + len(part)
+    return (start, end) if start >= 0 and tuple(whole[start:end]) == tuple(part) else None
