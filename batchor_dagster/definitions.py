@@ -30,6 +30,6 @@ def batchor_definitions(
     all_assets = list(assets)
     return dg.Definitions(
         assets=all_assets,
-        sensors=build_batch_sensors(all_assets, minimum_interval_seconds=minimum_interval_seconds),
+        sensors=build_batch_sensors(minimum_interval_seconds=minimum_interval_seconds),
         resources=resources,
     )

@@ -742,10 +742,11 @@ class Store(Protocol):
         recorded for ``run_id``; with all of them open in one other run with equal fingerprints,
         the waiter is recorded there, or joins an open one of the same demand, and ``run_id`` gets
         control ``cancel`` with the reason ``attached``; with all of them changed in one other run
-        (or that run under cancel) it is a conflict that changes nothing, unless ``supersede`` is given: then they and those who wait
-        for them come over, the other run becomes the predecessor of ``run_id``, and gets control
-        ``cancel`` if it stands for nothing else. Identities that are not all alike are returned in
-        groups, and nothing is changed. Two claims that race for an identity are serialised.
+        (or that run under cancel) it is a conflict that changes nothing, unless ``supersede`` is
+        given: then they and those who wait for them come over, the other run becomes the
+        predecessor of ``run_id``, and gets control ``cancel`` if it stands for nothing else.
+        Identities that are not all alike are returned in groups, and nothing is changed. Two claims
+        that race for an identity are serialised.
         """
         ...
 

@@ -68,19 +68,19 @@ class InProcessDaemon:
         self, request: dg.RunRequest, *, raise_on_error: bool = False
     ) -> dg.ExecuteInProcessResult:
         """Execute what a sensor asked for: a run of the advance job, or of some assets."""
-        tags = {**request.tags, TAG_RUN_KEY: str(request.run_key)}
-        if request.asset_selection is None:
-            return self._definitions.resolve_job_def(ADVANCE_JOB).execute_in_process(
-                run_config=request.run_config,
-                tags=tags,
-                instance=self._instance,
-                raise_on_error=raise_on_error,
+        job = self._definitions.get_repository_def().get_job(request.job_name or ADVANCE_JOB)
+        if request.asset_check_keys is not None:
+            job = job.get_subset(
+                asset_selection=set(request.asset_selection or ()),
+                asset_check_selection=set(request.asset_check_keys),
             )
-        return self.materialize(
-            request.asset_selection,
+        is_whole = request.asset_selection is None or request.asset_check_keys is not None
+        return job.execute_in_process(
+            asset_selection=None if is_whole else list(request.asset_selection or ()),
             partition_key=request.partition_key,
             run_config=request.run_config,
-            tags=tags,
+            tags={**request.tags, TAG_RUN_KEY: str(request.run_key)},
+            instance=self._instance,
             raise_on_error=raise_on_error,
         )
 

@@ -237,13 +237,20 @@ class Serving:
 
     def _end(self, waiter: AssetWaiter) -> None:
         """End a waiter of which nothing is left to launch."""
-        states = {launch.state for launch in waiter.launches}
-        if LaunchState.OPEN in states or waiter.stored.state is not WaiterState.OPEN:
+        is_open = any(launch.is_open for launch in waiter.launches)
+        if is_open or waiter.stored.state is not WaiterState.OPEN:
             return
+        asset = waiter.spec.asset
+        # It waited for its own asset; what is downstream of it may have failed.
+        unserved = {
+            launch.state
+            for launch in waiter.launches
+            if launch.is_verdict or (asset in launch.assets and asset not in launch.done)
+        }
         reasons = [launch.reason for launch in waiter.launches if launch.reason]
-        if LaunchState.FAILED in states:
+        if LaunchState.FAILED in unserved:
             end = WaiterState.FAILED
-        elif LaunchState.CANCELLED in states:
+        elif unserved:
             end = WaiterState.CANCELLED
         else:
             end = WaiterState.SERVED

@@ -71,7 +71,8 @@ class Crowd:
         chunk = self.store.seal_chunk(lease, new_chunk(1), {})
         self.store.finish_ingestion(lease, "f")
         identity = Identity(namespace=self.waiter.namespace, asset=asset, partition=key)
-        own = {"dagster_run": f"request-{key}", "root_run": f"request-{key}", "selection": [asset]}
+        request = f"request-{key}"
+        own = {"dagster_run": request, "root_run": request, "selection": {asset: []}}
         self.store.claim(
             run_id,
             [MemberClaim(identity=identity, fingerprint="f", item_count=1)],

@@ -12,7 +12,8 @@ from batchor_dagster import batch_asset
 from batchor_dagster.constants import META_BATCH_RUN
 from batchor_dagster.sensors import materialize_tick
 from batchor_dagster.step import request as request_module
-from batchor_dagster.waiting.serving import end_waiter, segments_of
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.launches import launches_of
 from tests.dagster.test_ranges import SINGLE_RUN, ask, changed, ranged
 from tests.dagster.world import MODEL, ROWS, World, failure, rows_of, while_waiting
 
@@ -55,7 +56,8 @@ def test_verdict_stays_with_its_partition(world: World) -> None:
     world.materialize_tick(after)
     assert not world.launch(queued, after).success
     waiter = world.waiters[0]
-    states = {key: s.state for s in segments_of(waiter) for key in s.partitions}
+    launches = launches_of(waiter, LaunchSpec.of_waiter(waiter))
+    states = {key: launch.state for launch in launches for key in launch.partitions}
     assert states["d2"] == states["d3"] == "open"
     world.finish(after)
     assert {"d2", "d3"} <= set(world.materialized())
@@ -114,7 +116,9 @@ def test_what_is_not_to_be_cancelled_goes_on(world: World) -> None:
     answers = ranged(cancel_on_termination=False, chunks=A_CHUNK_EACH)
     ask(world, answers, "d0", "d3")
     world.request(answers, partition="d1")
-    end_waiter(world.store, world.waiters[0], "terminated")
+    world.store.end_waiter(
+        world.waiters[0].waiter_id, WaiterState.CANCELLED, "terminated", keeps_work=True
+    )
     world.finish(answers)
     assert world.batches == ["completed"] * 4
 
@@ -124,7 +128,7 @@ def test_cancelled_range_keeps_what_others_want(world: World) -> None:
     answers = ranged(chunks=A_CHUNK_EACH)
     ask(world, answers, "d0", "d3")
     world.request(answers, partition="d1")
-    end_waiter(world.store, world.waiters[0], "terminated")
+    world.store.end_waiter(world.waiters[0].waiter_id, WaiterState.CANCELLED, "terminated")
     world.finish(answers)
     assert sorted(world.batches) == ["cancelled"] * 3 + ["completed"]
     assert world.materialized() == ["d1"]

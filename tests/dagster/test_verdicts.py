@@ -12,7 +12,8 @@ import pytest
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import batch_asset
 from batchor_dagster.constants import TAG_RUN_KEY, TAG_WAITER
-from batchor_dagster.waiting.waiters import MAX_ATTEMPTS, SegmentState, segments_of
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.launches import MAX_ATTEMPTS, LaunchState, launches_of
 from tests.dagster.world import MODEL, ROWS, World, answers_asset, failure
 
 REFUSED = {"kind": "line_error", "status": 400, "message": "Simulated refusal."}
@@ -44,8 +45,8 @@ def test_verdict_is_final(world: World) -> None:
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.FAILED
     assert "rows failed" in (waiter.reason or "")
-    (segment,) = segments_of(waiter)
-    assert (segment.state, segment.attempt) == (SegmentState.FAILED, 0)
+    (launch,) = launches_of(waiter, LaunchSpec.of_waiter(waiter))
+    assert (launch.state, launch.attempt) == (LaunchState.FAILED, 0)
     assert world.materialize_tick(answers) == []
 
 

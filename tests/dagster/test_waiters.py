@@ -55,13 +55,38 @@ def test_batch_goes_on_for_whoever_still_waits(world: World) -> None:
     """One user's cancel would take another's answers away."""
     answers = answers_asset()
     first = world.request(answers)
-    world.request(answers)
+    world.request(answers, tags={"team": "other"})
     _terminate(world, first)
     world.finish(answers)
 
     assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.SERVED]
     assert world.run.state == "succeeded"
     assert world.materialized() == ["d0"]
+
+
+def test_joined_requests_outlive_the_first(world: World) -> None:
+    """Who asked for the same a minute later would be cancelled together with the first one."""
+    answers = answers_asset()
+    first = world.request(answers)
+    second, third = world.request(answers), world.request(answers)
+    _terminate(world, first)
+    _terminate(world, second)
+    world.finish(answers)
+
+    (waiter,) = world.waiters
+    assert (waiter.state, waiter.payload["dagster_run"]) == (WaiterState.SERVED, third.run_id)
+    assert world.materialized() == ["d0"]
+
+
+def test_joined_requests_end_with_the_last(world: World) -> None:
+    """A batch that all have cancelled who asked for it would go on."""
+    answers = answers_asset()
+    for run in [world.request(answers), world.request(answers)]:
+        _terminate(world, run)
+    world.finish(answers)
+
+    assert [w.state for w in world.waiters] == [WaiterState.CANCELLED]
+    assert world.batches == ["cancelled"]
 
 
 def test_batch_may_outlive_its_request(world: World) -> None:

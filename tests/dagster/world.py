@@ -76,7 +76,9 @@ class World:
         self.sim = simulator
         self.instance = instance
         self.resources: dict[str, Any] = {
-            "batchor": BatchorResource(state=str(folder / "state.sqlite3"), poll_s=0.001),
+            "batchor": BatchorResource(
+                state=str(folder / "state.sqlite3"), poll_s=0.001, gone_after_s=0
+            ),
             "openai": OpenAIBatchResource(api_key=KEY, base_url=simulator.openai_base_url),
             "io_manager": BatchParquetIOManager(base_path=str(folder / "out")),
         }
