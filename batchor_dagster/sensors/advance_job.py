@@ -38,7 +38,8 @@ def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDe
     """
     resource_keys = {BATCHOR_RESOURCE, *(d.provider for d in declarations)}
 
-    @dg.op(name=ADVANCE_OP, required_resource_keys=resource_keys)
+    # Without an output, which would need the project's IO manager, and its configuration.
+    @dg.op(name=ADVANCE_OP, required_resource_keys=resource_keys, out={})
     def advance(context: dg.OpExecutionContext, config: AdvanceConfig) -> None:
         location, others = location_of(context.run), context.job_def.resource_defs
         with open_runner(context.resources, location, others) as runner:

@@ -50,6 +50,8 @@ class InProcessDaemon:
     def tick(self, sensor: str) -> Any:
         """Evaluate a sensor; return its run requests, skip message and asset events."""
         repository = self._definitions.get_repository_def()
+        definition = repository.get_sensor_def(sensor)
+        resources = self._definitions.resources or {}
         with (
             # As Dagster's code server does it, for dynamic partitions.
             dg.partition_loading_context(dynamic_partitions_store=self._instance),
@@ -57,10 +59,12 @@ class InProcessDaemon:
                 instance=self._instance,
                 cursor=self._cursors.get(sensor),
                 repository_def=repository,
-                resources=dict(self._definitions.resources or {}),
+                resources={key: resources[key] for key in definition.required_resource_keys},
             ) as context,
         ):
-            data = repository.get_sensor_def(sensor).evaluate_tick(context)
+            data = definition.evaluate_tick(context)
+        for event in data.asset_events:
+            self._instance.report_runless_asset_event(event)
         self._cursors[sensor] = data.cursor
         return data
 

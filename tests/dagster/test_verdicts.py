@@ -11,7 +11,7 @@ import pytest
 
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import batch_asset
-from batchor_dagster.constants import TAG_RUN_KEY, TAG_WAITER
+from batchor_dagster.constants import TAG_BACKFILL, TAG_RUN_KEY, TAG_WAITER
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launches import MAX_ATTEMPTS, LaunchState, launches_of
 from tests.dagster.world import MODEL, ROWS, World, answers_asset, failure
@@ -156,7 +156,7 @@ def test_each_of_two_who_asked_is_served(world: World) -> None:
     """The second backfill would never see its partition materialize."""
     answers = answers_asset()
     world.request(answers)
-    world.request(answers)
+    world.request(answers, tags={TAG_BACKFILL: "other"})
     world.drive(answers)
     requests = world.materialize_tick(answers)
 

@@ -26,6 +26,7 @@ from batchor_dagster import (
     batch_asset,
     batchor_definitions,
 )
+from batchor_dagster.constants import ASSET_JOB
 from batchor_dagster.testing import InProcessDaemon
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
@@ -116,10 +117,26 @@ class World:
         """Let every working batch come to its end."""
         self.sim.advance_time(BATCH_SECONDS)
 
+    def definitions(self, *assets: Any, **others: Any) -> dg.Definitions:
+        """A code location of some assets, and of what else ``Definitions`` takes."""
+        return dg.Definitions.merge(
+            batchor_definitions(assets, resources=self.resources), dg.Definitions(**others)
+        )
+
+    def launch_job(
+        self, definitions: dg.Definitions, name: str = ASSET_JOB, **options: Any
+    ) -> ExecuteInProcessResult:
+        """Launch a job of a code location, as the UI does."""
+        job = definitions.get_repository_def().get_job(name)
+        return job.execute_in_process(
+            instance=self.instance, raise_on_error=False, **{"partition_key": "d0", **options}
+        )
+
     def daemon(self, assets: Sequence[Any]) -> InProcessDaemon:
-        """Do the daemon's work for some assets; cursors are kept from call to call."""
+        """Do the daemon's work for assets, or a code location; cursors are kept between calls."""
+        (given, *_) = assets
         return InProcessDaemon(
-            batchor_definitions(assets, resources=self.resources),
+            given if isinstance(given, dg.Definitions) else self.definitions(*assets),
             self.instance,
             store=self.store,
             namespace="default",
