@@ -24,6 +24,7 @@ from batchor_dagster.waiting.backfills import Backfills
 from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Unwanted
 from batchor_dagster.waiting.launched_runs import LaunchedRuns
 from batchor_dagster.waiting.segments import cut, give_up_gone
+from batchor_dagster.waiting.sensor_status import MATERIALIZE_SENSOR
 from batchor_dagster.waiting.serving import (
     Wish,
     has_to_wait,
@@ -62,7 +63,7 @@ def materialize_tick(
     """End what nobody wants any more, and ask for Dagster runs that materialize what is ready."""
     before, looked_at = MaterializeCursor.parse(context.cursor), time.time()
     time_box = TimeBox()
-    with runner_of(context) as runner:
+    with runner_of(context, MATERIALIZE_SENSOR) as runner:
         store, namespace = runner.store, runner.namespace
         backfills = Backfills(context.instance, location_of_sensor(context))
         holds = backfills.open_holds()
