@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from batchor_core.model.states import RunControlState, WaiterState
-from batchor_dagster import batchor_definitions
+from batchor_dagster import BatchorResource, batchor_definitions
 from batchor_dagster.components import BatchorComponent
 from batchor_dagster.constants import CANCEL_JOB, PAUSE_JOB, RESUME_JOB
 from batchor_dagster.sensors.builder import build_batch_sensors
@@ -118,6 +118,7 @@ def test_cancel_ends_those_who_wait(world: World, answers: dg.AssetsDefinition) 
     assert world.materialized() == ["d1", "d2"]
 
 
+@pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
 def test_cancel_of_one_partition_leaves_its_range_alone(world: World) -> None:
     """Ninety-nine partitions that share a batch run with a wrong one would be thrown away."""
     asset = answers_asset(backfill_policy=dg.BackfillPolicy.multi_run(10))
@@ -137,8 +138,8 @@ def test_cancel_of_one_partition_leaves_its_range_alone(world: World) -> None:
 def test_other_code_locations_are_left_alone(world: World, answers: dg.AssetsDefinition) -> None:
     """One team would pause another team's work on a shared store."""
     world.request(answers)
-    batchor = world.resources["batchor"]
-    world.resources["batchor"] = batchor.model_copy(update={"namespace": "theirs"})
+    state = str(world.folder / "state.sqlite3")
+    world.resources["batchor"] = BatchorResource(state=state, namespace="theirs")
     result = control(world, answers, PAUSE_JOB, everything=True)
     assert "in the namespace 'theirs'" in failure(result)
     assert world.run.control is RunControlState.RUN
@@ -168,10 +169,10 @@ def test_paused_partition_names_the_job(
 
 
 def control(
-    world: World, asset: dg.AssetsDefinition, job: str, **config: Any
+    world: World, definition: dg.AssetsDefinition, job: str, **config: Any
 ) -> dg.ExecuteInProcessResult:
     """Launch one of the jobs, as from the launchpad."""
-    defs = batchor_definitions([asset], resources=world.resources)
+    defs = batchor_definitions([definition], resources=world.resources)
     op = job.removeprefix("batchor_")
     return defs.resolve_job_def(job).execute_in_process(
         run_config={"ops": {op: {"config": config}}},
