@@ -23,9 +23,7 @@ def answers() -> dg.AssetsDefinition:
 
 
 @pytest.mark.parametrize("setup", ["definitions", "sensors", "component"])
-def test_jobs_come_with_any_setup(
-    world: World, answers: dg.AssetsDefinition, setup: str
-) -> None:
+def test_jobs_come_with_any_setup(world: World, answers: dg.AssetsDefinition, setup: str) -> None:
     """Somebody without a shell could not stop what costs money."""
     match setup:
         case "definitions":
@@ -184,9 +182,7 @@ def control(
 def table(result: dg.ExecuteInProcessResult) -> list[dict[str, Any]]:
     """Return what the job shows of each batch run."""
     (metadata,) = [
-        event.step_output_data.metadata
-        for event in result.all_events
-        if event.is_successful_output
+        event.step_output_data.metadata for event in result.all_events if event.is_successful_output
     ]
     value: Any = metadata["batchor/batch_runs"]
     assert metadata["batchor/batch_run_count"].value == len(value.records)
