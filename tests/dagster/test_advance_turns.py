@@ -4,13 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
+import polars as pl
 import pytest
 
 from batchor_core import Run
 from batchor_core.executor.cycle import Progress
+from batchor_core.executor.poll_account import AccountPoll
+from batchor_dagster import OpenAIBatchResource, batch_asset
 from batchor_dagster.sensors import advance_job
 from batchor_dagster.waiting import time_box
-from tests.dagster.world import World, answers_asset, failure
+from tests.dagster.world import KEY, MODEL, World, answers_asset, failure, rows_of
 
 DAYS = ("d0", "d1", "d2")
 
@@ -124,6 +127,34 @@ def test_each_batch_run_has_a_turn_when_time_is_over(
     until.looks = 0
     assert world.launch(launched, answers).success
     assert turns == [run.run_id for run in world.runs]
+
+
+def test_account_that_cannot_be_polled_harms_no_other(
+    world: World, answers: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug, or a variable that is not set, would keep every account's batches from their end."""
+    url = world.sim.openai_base_url
+    world.resources["second"] = OpenAIBatchResource(api_key=KEY, base_url=url, project="second")
+
+    @batch_asset(model=MODEL, provider="second", partitions_def=answers.partitions_def)
+    def others(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        return rows_of(context.partition_key)
+
+    world.request(answers)
+    world.request(others)
+    broken, good = world.runs
+    assert broken.account != good.account
+    world.provider_works()
+    poll = AccountPoll.run
+
+    def run(one: AccountPoll, walk: Any) -> Any:
+        if one._provider.account == broken.account:
+            raise ValueError("a bug")
+        return poll(one, walk)
+
+    monkeypatch.setattr(AccountPoll, "run", run)
+    (request,) = world.advance_tick(answers, others)
+    assert _batch_runs(request) == [good.run_id]
 
 
 class _Looks(time_box.TimeBox):
