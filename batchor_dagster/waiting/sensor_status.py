@@ -1,5 +1,6 @@
 """Whether the sensors that do the work are running."""
 
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,7 +22,7 @@ class Serving(StrEnum):
     """What is known of the sensors of a namespace, the best first."""
 
     WELL = "well"
-    """Both have ticked lately."""
+    """Both have ticked lately, or were started just now."""
     SILENT = "silent"
     """One has ticked before, and does not any more: no daemon, or each of its ticks fails."""
     NEVER = "never ticked"
@@ -70,12 +71,12 @@ def serving_status(
         namespace: Whose batch runs they advance.
         now: In the store's time.
     """
-    stopped = _switched_off(instance, location)
+    by_hand = _started_or_stopped(instance, location)
     beats = store.heartbeats(namespace)
     found: dict[Serving, list[str]] = {}
     for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
-        is_stopped = sensor in stopped
-        found.setdefault(_serving(beats.get(sensor), now, is_stopped=is_stopped), []).append(sensor)
+        serving = by_hand.get(sensor) or _serving(beats.get(sensor), now)
+        found.setdefault(serving, []).append(sensor)
     worst = max(found, key=list(Serving).index)
     if worst is Serving.WELL:
         return ServingStatus(serving=worst)
@@ -90,9 +91,7 @@ def serving_status(
     )
 
 
-def _serving(beat: Heartbeat | None, now: datetime, *, is_stopped: bool) -> Serving:
-    if is_stopped:
-        return Serving.STOPPED
+def _serving(beat: Heartbeat | None, now: datetime) -> Serving:
     if beat is None:
         return Serving.NEVER
     patience = timedelta(seconds=max(SILENT_SECONDS, _MISSED_TICKS * beat.every_s))
@@ -115,13 +114,20 @@ def _reason(serving: Serving, last_tick: datetime | None, namespace: str) -> str
             )
 
 
-def _switched_off(instance: DagsterInstance, location: str | None) -> set[str]:
-    """Return which sensors of a code location somebody switched off."""
+def _started_or_stopped(instance: DagsterInstance, location: str | None) -> dict[str, Serving]:
+    """Return which sensors of a code location are switched off, or were started just now.
+
+    One that was just started may not have ended a tick yet.
+    """
     if instance.schedule_storage is None:  # an ephemeral instance, as tests use
-        return set()
-    return {
-        state.name
-        for state in instance.all_instigator_state()
-        if state.status.value == "STOPPED"
-        and location in (None, state.origin.repository_origin.code_location_origin.location_name)
-    }
+        return {}
+    found = {}
+    for state in instance.all_instigator_state():
+        theirs = state.origin.repository_origin.code_location_origin.location_name
+        if state.status.value == "STOPPED" and location in (None, theirs):
+            found[state.name] = Serving.STOPPED
+        elif location == theirs:
+            started_at = getattr(state.instigator_data, "last_sensor_start_timestamp", None) or 0.0
+            if time.time() - started_at < SILENT_SECONDS:
+                found.setdefault(state.name, Serving.WELL)
+    return found

@@ -1,5 +1,6 @@
 """Whether a request can tell that no sensor will carry it on."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from dagster._core.remote_origin import (
     RemoteInstigatorOrigin,
     RemoteRepositoryOrigin,
 )
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    SensorInstigatorData,
+)
 
 from batchor_core.clock import Clock
 from batchor_core.store.sql import SQLiteStorage
@@ -101,11 +106,23 @@ def test_switched_off(world: World, store: SQLiteStorage, clock: ManualClock) ->
     """A sensor that was just switched off would pass for one that serves."""
     for sensor in BOTH:
         store.note_heartbeat("default", sensor, 30)
-    _switch_off(world.instance, MATERIALIZE_SENSOR, "location")
+    _add_state(world.instance, MATERIALIZE_SENSOR, "location", InstigatorStatus.STOPPED, 10)
     assert status(world, store, clock, "elsewhere").serving is Serving.WELL
     stopped = status(world, store, clock, "location")
     assert (stopped.serving, stopped.sensors) == (Serving.STOPPED, (MATERIALIZE_SENSOR,))
     assert stopped.text == f"sensor(s) {MATERIALIZE_SENSOR} are switched off: switch them on"
+
+
+@pytest.mark.parametrize(("age_s", "serving"), [(10, Serving.WELL), (400, Serving.NEVER)])
+def test_just_started(
+    world: World, store: SQLiteStorage, clock: ManualClock, age_s: float, serving: Serving
+) -> None:
+    """The first request after a deployment would be told, or refused, as if nobody served it."""
+    for sensor in BOTH:
+        _add_state(world.instance, sensor, "location", InstigatorStatus.DECLARED_IN_CODE, age_s)
+    assert status(world, store, clock, "location").serving is serving
+    assert status(world, store, clock, "elsewhere").serving is Serving.NEVER
+    assert status(world, store, clock).serving is Serving.NEVER  # as from the command line
 
 
 def status(
@@ -116,11 +133,17 @@ def status(
     return serving_status(world.instance, location, store, "default", at)
 
 
-def _switch_off(instance: dg.DagsterInstance, sensor: str, location: str) -> None:
+def _add_state(
+    instance: dg.DagsterInstance,
+    sensor: str,
+    location: str,
+    status: InstigatorStatus,
+    started_ago_s: float,
+) -> None:
+    """Let Dagster know of a sensor, as its daemon or a user's click does."""
     repository = RemoteRepositoryOrigin(
         code_location_origin=RegisteredCodeLocationOrigin(location), repository_name="repo"
     )
     origin = RemoteInstigatorOrigin(repository_origin=repository, instigator_name=sensor)
-    instance.add_instigator_state(
-        InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED)
-    )
+    data = SensorInstigatorData(last_sensor_start_timestamp=time.time() - started_ago_s)
+    instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
