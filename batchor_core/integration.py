@@ -16,7 +16,7 @@ from batchor_core.job import (
     load_model,
     output_model_of,
 )
-from batchor_core.model.records import Identity, Member, RunRecord, Waiter
+from batchor_core.model.records import Heartbeat, Identity, Member, RunRecord, Waiter
 from batchor_core.model.states import WaiterState
 from batchor_core.planning.prices import Price
 from batchor_core.planning.result_schema import (
@@ -49,6 +49,7 @@ __all__ = [
     "ClaimResult",
     "Clock",
     "Dialect",
+    "Heartbeat",
     "Identity",
     "Items",
     "LimitedItemSource",

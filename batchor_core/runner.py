@@ -277,8 +277,10 @@ class BatchRunner:
         for account, run_id in accounts.items():
             walk = before.pop(account, None)
             if self._clock.monotonic() < until:
-                count, walk = self._poll_account(run_id, until, walk)
-                ended += count
+                interrupted, walk = walk, None
+                with _apart(account):
+                    count, walk = self._poll_account(run_id, until, interrupted)
+                    ended += count
             if walk is not None:
                 before[account] = walk
         if walks is not None:
@@ -402,10 +404,8 @@ class BatchRunner:
         for account in {submission.account for submission in due}:
             mine = [submission for submission in due if submission.account == account]
             run_id = accounts.get(account, mine[0].run_id)
-            try:
+            with _apart(account):
                 sweep(self.store, self._provider_of(run_id), self._clock, mine)
-            except ConfigurationError as exc:
-                logger.warning("run %s: its account cannot be reached from here: %s", run_id, exc)
 
     def _provider_of(self, run_id: str) -> BatchProvider:
         """Return the account of a run, with the key that this process may have been given."""
@@ -423,12 +423,8 @@ class BatchRunner:
         # Not by the run's handle: without its output model it cannot be had, but be polled.
         run = self.store.get_run(run_id)
         stored = StoredJob.model_validate(run.spec)
-        try:
-            provider = self._provider_of(run_id)
-            check_host(run, provider)
-        except ConfigurationError as exc:
-            logger.warning("run %s: its account cannot be polled from here: %s", run_id, exc)
-            return 0, None
+        provider = self._provider_of(run_id)
+        check_host(run, provider)
         poll = AccountPoll(
             self.store, provider, self._clock, poll_s=stored.timing.poll_s, deadline=until
         )
@@ -472,6 +468,17 @@ class BatchRunner:
         stored = StoredJob.model_validate(record.spec)
         output = self._models.get(stored.output or "") or _output_of(stored, record)
         return bind(stored, output, self._adapter)
+
+
+@contextmanager
+def _apart(account: str) -> Iterator[None]:
+    """Let nothing that is wrong with one account keep the others from being polled."""
+    try:
+        yield
+    except ConfigurationError as exc:
+        logger.warning("account %s cannot be reached from here: %s", account, exc)
+    except Exception:
+        logger.exception("account %s cannot be polled", account)
 
 
 def _output_of(stored: StoredJob, record: RunRecord) -> type[BaseModel] | None:

@@ -66,6 +66,11 @@ ASSET_JOB = "__ASSET_JOB"
 ADVANCE_JOB = "batchor_advance"
 """The op job that does what is too heavy for a sensor."""
 
+PAUSE_JOB = "batchor_pause"
+RESUME_JOB = "batchor_resume"
+CANCEL_JOB = "batchor_cancel"
+"""The op jobs by which people control batch runs from the UI."""
+
 
 class HoldKind(StrEnum):
     """How a backfill is kept open."""
@@ -85,6 +90,7 @@ class RunKind(StrEnum):
     ADVANCE = "advance"
     MATERIALIZE = "materialize"
     HOLD = "hold"
+    CONTROL = "control"
 
 
 META_BATCH_RUN = "batchor/batch_run"
@@ -123,8 +129,17 @@ META_PROGRESS_ROWS_IN_FLIGHT = "batchor/progress_rows_in_flight"
 META_PROGRESS_ROWS_READY = "batchor/progress_rows_ready"
 META_PROGRESS_COST_USD = "batchor/progress_cost_usd"
 META_PROGRESS_BATCHES = "batchor/progress_provider_batches"
+META_PROGRESS_HINT = "batchor/progress_hint"
+META_PROGRESS_BATCH_COUNT = "batchor/progress_provider_batch_count"
 META_PROGRESS_CONSOLE_URL = "batchor/progress_console_url"
 META_PROGRESS_CONSOLE_LINKS = "batchor/progress_console_links"
+
+META_OBSERVED_PARTITIONS = "batchor/observed_partitions"
+"""On an observation of the asset as a whole: which partitions it tells of."""
+
+META_CONTROLLED = "batchor/batch_runs"
+META_CONTROLLED_COUNT = "batchor/batch_run_count"
+"""On the op of a job that pauses, resumes or cancels: what became of each batch run."""
 
 META_ESTIMATED_ROWS = "batchor/estimated_rows"
 META_ESTIMATED_INPUT_TOKENS = "batchor/estimated_input_tokens"

@@ -400,6 +400,20 @@ class Waiter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """The last sign of life of something that drives a namespace's runs again and again.
+
+    Attributes:
+        at: When it gave it.
+        every_s: Seconds after which it meant to give the next.
+    """
+
+    name: str
+    at: datetime
+    every_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """One line of the journal; ``sequence`` grows over the whole store."""
 

@@ -20,6 +20,7 @@ from batchor_core.model.records import (
     ChunkRecord,
     Collected,
     Event,
+    Heartbeat,
     Identity,
     InFlight,
     Lease,
@@ -371,10 +372,11 @@ class Store(Protocol):
         """Return what is not settled of runs that need something now.
 
         Oldest first, but the declarations take turns: the oldest run of each, the second oldest…
+        Runs with setbacks (``begin_advance``) come last, and not at all while they rest.
 
         Of runs that are claimed, not terminal, and that nobody holds a lease on. None for which
-        ``due_steps`` finds something heavy is left out, unless the limit is reached; one that
-        waits for a provider is. A handful of queries, whatever the number of runs.
+        ``due_steps`` finds something heavy is left out, unless it rests or the limit is reached;
+        one that waits for a provider is. A handful of queries, whatever the number of runs.
 
         Args:
             namespace: Whose.
@@ -384,6 +386,33 @@ class Store(Protocol):
                 else; None returns all the others.
             but: Runs to leave out.
             but_paused: Leave out those that are paused for a reason that begins so.
+        """
+        ...
+
+    def begin_advance(self, run_id: str) -> int:
+        """Count a setback of the run, which ``end_advance`` takes back; return how many it had.
+
+        So one whose advancing fails, or kills its process, stands in nobody's way: it rests for
+        a minute, for twice as long after each further setback in a row, and for an hour at most.
+        Whatever is asked of the run anew (``set_control``) ends its rest. Needs no lease, and
+        leaves nothing in the journal.
+
+        Raises:
+            RunNotFoundError: There is none of this id.
+        """
+        ...
+
+    def end_advance(self, run_id: str) -> None:
+        """Forget the run's setbacks. Idempotent."""
+        ...
+
+    def unmoved_runs(self, namespace: str, before: datetime, limit: int) -> dict[str, datetime]:
+        """Return claimed runs that go on and have come no nearer to their end since an instant.
+
+        Those that stand still for longest come first, each with the instant of its last move: it
+        was created, ingested, resumed or paused, got another budget, or one of its batches was
+        created, ended or collected. One query, which reads the journals of runs that are older
+        than ``before``.
         """
         ...
 
@@ -423,6 +452,22 @@ class Store(Protocol):
         ``ok_by_member`` says how many rows of each member (by ``seq``) were answered; it is stored
         with the members.
         """
+        ...
+
+    # -- heartbeats ---------------------------------------------------------------------------
+
+    def note_heartbeat(self, namespace: str, name: str, every_s: float) -> None:
+        """Record that something that drives the namespace's runs is alive, and means to stay so.
+
+        Args:
+            namespace: Whose runs.
+            name: Its name, one in the namespace.
+            every_s: Seconds after which it means to say so again.
+        """
+        ...
+
+    def heartbeats(self, namespace: str) -> dict[str, Heartbeat]:
+        """Return the last heartbeat of each that ever gave one, by name."""
         ...
 
     # -- leases -------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from batchor_core.testing.store_submissions import (
 )
 from batchor_core.testing.store_ticks import (
     DueWorkContract,
+    HeartbeatContract,
     ManyPollsContract,
     ManyWaitersContract,
 )
@@ -41,6 +42,7 @@ class StoreContract(
     UnwantedContract,
     WaiterContract,
     DueWorkContract,
+    HeartbeatContract,
     ManyPollsContract,
     ManyWaitersContract,
 ):

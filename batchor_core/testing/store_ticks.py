@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from batchor_core.errors import RunNotFoundError
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
 from batchor_core.model.policies import TimingPolicy
-from batchor_core.model.records import SubmissionRecord
+from batchor_core.model.records import Heartbeat, SubmissionRecord
 from batchor_core.model.states import RunControlState, RunState, SubmissionState, WaiterState
 from batchor_core.store.protocol import Poll, Store, WaiterRequest
 from batchor_core.testing.clock import ManualClock
@@ -163,6 +164,67 @@ class DueWorkContract:
         again = store.pauses_since("default", rest[-1].sequence, 10)
         assert [event.data["reason"] for event in again] == ["another reason"]
 
+    def test_setbacks_let_others_go_first(self, store: Store, clock: ManualClock) -> None:
+        """A run that fails, or kills its process, would stand in front of all others for ever."""
+        for name in ("run_a", "run_b"):
+            driver = claimed(store, clock, name)
+            driver.end(driver.submit(driver.seal()).submission_id)
+            store.finish_ingestion(driver.lease, "f")
+            store.release_lease(driver.lease)
+        rests = []
+        for number in range(9):
+            assert store.begin_advance("run_a") == number
+            assert run_ids(store, clock) == ["run_b"]
+            rests.append(0)
+            while "run_a" not in run_ids(store, clock):
+                clock.advance(60)
+                rests[-1] += 1
+            assert run_ids(store, clock) == ["run_b", "run_a"]
+        assert rests == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        store.begin_advance("run_a")
+        store.end_advance("run_a")
+        assert run_ids(store, clock) == ["run_a", "run_b"]
+        store.begin_advance("run_a")
+        store.set_control("run_a", RunControlState.CANCEL, "user")
+        assert run_ids(store, clock) == ["run_a", "run_b"]
+        with pytest.raises(RunNotFoundError, match="run_gone"):
+            store.begin_advance("run_gone")
+
+    def test_setbacks_hold_up_sending_as_well(self, store: Store, clock: ManualClock) -> None:
+        """A run that fails while it sends would be launched with every tick."""
+        driver = ready(store, clock, "run_a")
+        store.release_lease(driver.lease)
+        store.begin_advance("run_a")
+        assert run_ids(store, clock, scope=SCOPE) == []
+        clock.advance(60)
+        assert run_ids(store, clock, scope=SCOPE) == ["run_a"]
+
+    def test_runs_that_stand_still_are_found(self, store: Store, clock: ManualClock) -> None:
+        """A run that nobody can bring to its end would keep its backfill open for ever."""
+        start = clock.now()
+        still, moving = claimed(store, clock, "run_still"), claimed(store, clock, "run_moving")
+        chunk, submission = still.seal(), moving.submit(moving.seal())
+        clock.advance(100)
+        assert store.unmoved_runs("default", clock.now(), 10) == {
+            "run_still": start,
+            "run_moving": start,
+        }
+        assert store.unmoved_runs("default", start, 10) == {}
+        still.intend(chunk)  # a try is no move
+        moving.end(submission.submission_id)
+        ended_at = clock.now()
+        clock.advance(1)
+        assert store.unmoved_runs("default", ended_at, 10) == {"run_still": start}
+        assert list(store.unmoved_runs("default", clock.now(), 1)) == ["run_still"]
+        assert store.unmoved_runs("other", clock.now(), 10) == {}
+        store.set_control("run_still", RunControlState.PAUSE, "user")
+        later = clock.now()
+        clock.advance(1)
+        assert store.unmoved_runs("default", clock.now(), 10) == {
+            "run_moving": ended_at,
+            "run_still": later,
+        }
+
     def test_many_at_once(self, store: Store, clock: ManualClock) -> None:
         """One query a run would be made, or more than a database takes in one."""
         lease = RunDriver(store, clock).lease
@@ -173,6 +235,27 @@ class DueWorkContract:
         assert store.get_runs(["run_b"])["run_b"] == store.get_run("run_b")
         clock.advance(LEASE_S)
         assert store.leased([lease.run_id]) == set()
+
+
+class HeartbeatContract:
+    """What every store promises about signs of life."""
+
+    def test_last_heartbeats_are_kept(self, store: Store, clock: ManualClock) -> None:
+        """Nobody could tell whether anything will carry on what is asked for."""
+        assert store.heartbeats("default") == {}
+        store.note_heartbeat("default", "one", 30)
+        first = clock.now()
+        clock.advance(5)
+        store.note_heartbeat("default", "two", 60)
+        store.note_heartbeat("other", "one", 1)
+        assert store.heartbeats("default") == {
+            "one": Heartbeat(name="one", at=first, every_s=30),
+            "two": Heartbeat(name="two", at=clock.now(), every_s=60),
+        }
+        clock.advance(5)
+        store.note_heartbeat("default", "one", 20)
+        beat = store.heartbeats("default")["one"]
+        assert (beat.at, beat.every_s) == (clock.now(), 20)
 
 
 class ManyPollsContract:

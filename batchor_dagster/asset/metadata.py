@@ -17,7 +17,8 @@ from batchor_dagster import constants as c
 from batchor_dagster.asset.console import console_metadata
 
 _SHOWN_ERROR_CODES = 5
-_OBSERVED_PARTITIONS = 100
+_OBSERVED_PARTITIONS = 10
+_OBSERVED_BATCHES = 5
 _PREVIEW_ROWS = 5
 _PREVIEW_CHARS = 40
 _INVALID_OUTPUT = "invalid_output"
@@ -171,9 +172,10 @@ def preview_metadata(frame: pl.LazyFrame) -> dict[str, Any]:
 
 
 def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
-    """Return the metadata of a progress observation."""
+    """Return the metadata of a progress observation; of many provider batches, the newest."""
     counts = summary.counts
     batches = run.provider_batch_ids()
+    newest = batches[-_OBSERVED_BATCHES:]
     metadata: dict[str, Any] = {
         c.META_PROGRESS_BATCH_RUN: run.run_id,
         c.META_PROGRESS_STATUS: _status(summary),
@@ -183,11 +185,12 @@ def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
         c.META_PROGRESS_ROWS_RETRYING: counts.retrying,
         c.META_PROGRESS_ROWS_IN_FLIGHT: counts.in_flight,
         c.META_PROGRESS_ROWS_READY: counts.ready,
-        c.META_PROGRESS_BATCHES: dg.MetadataValue.json(batches),
+        c.META_PROGRESS_BATCH_COUNT: len(batches),
+        c.META_PROGRESS_BATCHES: dg.MetadataValue.json(newest),
     }
     if summary.cost_usd is not None:
         metadata[c.META_PROGRESS_COST_USD] = _dollars(summary.cost_usd)
-    return metadata | console_metadata(run, batches, is_progress=True)
+    return metadata | console_metadata(run, newest, is_progress=True)
 
 
 def estimate_metadata(estimate: Estimate) -> dict[str, Any]:
@@ -224,10 +227,23 @@ def observations(
 ) -> Iterator[dg.AssetObservation]:
     """Yield what tells the partitions of a batch run, or the asset as a whole, how it stands.
 
-    Each observation costs milliseconds: of very many partitions only the first are told.
+    Each observation costs milliseconds, and is kept for ever: more than a handful of partitions are
+    told of by one for the asset, which names them.
     """
-    for partition in partitions[:_OBSERVED_PARTITIONS] or ("",):
+    if len(partitions) > _OBSERVED_PARTITIONS:
+        shown = ", ".join(partitions[:_OBSERVED_PARTITIONS])
+        text = f"{shown} and {len(partitions) - _OBSERVED_PARTITIONS} more"
+        yield dg.AssetObservation(key, metadata={**metadata, c.META_OBSERVED_PARTITIONS: text})
+        return
+    for partition in partitions or ("",):
         yield dg.AssetObservation(key, partition=partition or None, metadata=metadata)
+
+
+def observed_partition(partitions: Sequence[str]) -> str | None:
+    """Return the first partition of which ``observations`` tells; None where it is the asset."""
+    if not partitions or len(partitions) > _OBSERVED_PARTITIONS:
+        return None
+    return partitions[0] or None
 
 
 def verdict_text(totals: PartitionTotals, max_failure_rate: float) -> str:

@@ -1,19 +1,22 @@
 """The op job that does what is too heavy for a sensor: collect, retry, submit, finish."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchorError, BatchRunner, ConfigurationError, Run, RunControlState
+from batchor_core import BatchRunner, ConfigurationError, Run, RunControlState
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
-from batchor_dagster.asset.metadata import observations, progress_metadata
 from batchor_dagster.constants import ADVANCE_JOB, TAG_KIND, RunKind
 from batchor_dagster.resources.connections import BATCHOR_RESOURCE, location_of, open_runner
+from batchor_dagster.sensors.progress_news import news_of
+from batchor_dagster.waiting.time_box import TimeBox
 
 ADVANCE_OP = "advance"
-ADVANCE_SECONDS = 600.0
-"""Time for one batch run in one Dagster run; what is left is for the next."""
+ADVANCE_SECONDS = 300.0
+"""Time for all batch runs of one Dagster run together; what is left is for the next."""
+TURN_SECONDS = 30.0
+"""Time for one batch run, until the others of the Dagster run have had theirs."""
 UNUSABLE = "cannot be advanced by this code location"
 """Why a run is paused whose output model or provider's resource is missing. Stored: the sensor
 leaves such a run alone until somebody resumes it."""
@@ -38,19 +41,21 @@ def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDe
     """
     resource_keys = {BATCHOR_RESOURCE, *(d.provider for d in declarations)}
 
-    # Without an output, which would need the project's IO manager, and its configuration.
-    @dg.op(name=ADVANCE_OP, required_resource_keys=resource_keys, out={})
     def advance(context: dg.OpExecutionContext, config: AdvanceConfig) -> None:
         location, others = location_of(context.run), context.job_def.resource_defs
         with open_runner(context.resources, location, others) as runner:
-            failed = [
-                run_id for run_id in config.batch_runs if not _advance(context, runner, run_id)
-            ]
+            failed = _Turns(context, runner).take(config.batch_runs)
         if failed:
             raise dg.Failure(
-                description=f"could not advance {', '.join(failed)}; the sensor tries again",
+                description=f"could not advance {', '.join(failed)}; the sensor tries again, "
+                "after a while that grows",
                 allow_retries=False,
             )
+
+    # Dagster takes an annotated None for an output, which would need the project's IO manager, and
+    # its configuration, which a sensor cannot give.
+    del advance.__annotations__["return"]
+    op = dg.op(name=ADVANCE_OP, required_resource_keys=resource_keys, out={})(advance)
 
     @dg.job(
         name=ADVANCE_JOB,
@@ -58,7 +63,7 @@ def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDe
         description="Collects, retries and submits for batch runs that wait; launched by a sensor.",
     )
     def advance_job() -> None:
-        advance()
+        op()
 
     return advance_job
 
@@ -68,40 +73,63 @@ def run_config(batch_runs: list[str]) -> dict[str, Any]:
     return {"ops": {ADVANCE_OP: {"config": {"batch_runs": batch_runs}}}}
 
 
-def _advance(context: dg.OpExecutionContext, runner: BatchRunner, run_id: str) -> bool:
-    """Advance one batch run as far as it goes; False if it failed, which harms no other."""
-    try:
-        run = runner.get_run(run_id)
-        did = _drive(run)
-        context.log.info("batch run %s: %s", run_id, ", ".join(did) or "nothing was due")
+class _Turns:
+    """Advances batch runs in turns, so that none of them stands in front of the others.
+
+    Args:
+        context: Of the op.
+        runner: Ours.
+    """
+
+    def __init__(self, context: dg.OpExecutionContext, runner: BatchRunner) -> None:
+        self._context = context
+        self._runner = runner
+        self._runs: dict[str, Run] = {}
+        self._failed: list[str] = []
+
+    def take(self, run_ids: Sequence[str]) -> list[str]:
+        """Give each batch run a turn, and further ones while it has work and there is time.
+
+        Returns:
+            Those that failed, which harms no other.
+        """
+        turn_s = min(TURN_SECONDS, ADVANCE_SECONDS / max(len(run_ids), 1))
+        time_box = TimeBox(ADVANCE_SECONDS)
+        waiting = [run_id for run_id in run_ids if self._turn(run_id, turn_s)]
+        while waiting and not time_box.is_over:
+            run_id = waiting.pop(0)
+            if self._turn(run_id, turn_s):
+                waiting.append(run_id)
+        if waiting:
+            self._context.log.info("left for the next Dagster run: %s", ", ".join(waiting))
+        return self._failed
+
+    def _turn(self, run_id: str, seconds: float) -> bool:
+        """Advance one batch run for a while; whether it may have more to do."""
+        log = self._context.log
+        try:
+            return self._advance(run_id, seconds)
+        except ConfigurationError as exc:
+            reason = f"{UNUSABLE}: {exc}"
+            log.warning("batch run %s is paused: %s", run_id, reason)
+            self._runner.store.set_control(run_id, RunControlState.PAUSE, reason)
+        except Exception:  # the one boundary: whatever is wrong with it, the others go on
+            log.exception("batch run %s cannot be advanced", run_id)
+        self._failed.append(run_id)
+        return False
+
+    def _advance(self, run_id: str, seconds: float) -> bool:
+        store = self._runner.store
+        # Counted before, and taken back afterwards: it may well be this process that does not live
+        # to tell.
+        store.begin_advance(run_id)
+        if run_id not in self._runs:
+            self._runs[run_id] = self._runner.get_run(run_id)
+        run = self._runs[run_id]
+        did = run.advance(seconds).did
+        store.end_advance(run_id)
+        self._context.log.info("batch run %s: %s", run_id, ", ".join(did) or "nothing was due")
         if did:
-            _observe(context, runner, run)
-    except ConfigurationError as exc:
-        reason = f"{UNUSABLE}: {exc}"
-        context.log.warning("batch run %s is paused: %s", run_id, reason)
-        runner.store.set_control(run_id, RunControlState.PAUSE, reason)
-        return False
-    except BatchorError:
-        context.log.exception("batch run %s cannot be advanced", run_id)
-        return False
-    return True
-
-
-def _drive(run: Run) -> list[str]:
-    did: list[str] = []
-    while not run.is_finished:
-        progress = run.advance(ADVANCE_SECONDS)
-        did += progress.did
-        if not progress.did:
-            break
-    return did
-
-
-def _observe(context: dg.OpExecutionContext, runner: BatchRunner, run: Run) -> None:
-    identities = [member.identity for member in runner.store.list_members(run.run_id)]
-    if not identities:
-        return
-    key = dg.AssetKey.from_user_string(identities[0].asset)
-    partitions = [identity.partition for identity in identities]
-    for observation in observations(key, partitions, progress_metadata(run.summary(), run)):
-        context.log_event(observation)
+            for observation in news_of(self._context.instance, self._runner, run):
+                self._context.log_event(observation)
+        return bool(did) and not run.is_finished

@@ -5,18 +5,17 @@ that wait for a provider cost it nothing but their share of a list call.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, zip_longest
 
 import dagster as dg
 from pydantic import BaseModel, Field
 
 from batchor_core import BatchRunner, RunControlState, TimingPolicy
-from batchor_core.integration import HEAVY_STEPS, OpenWork, RunRecord, Walk, due_steps
-from batchor_dagster.asset.metadata import observations
+from batchor_core.integration import HEAVY_STEPS, OpenWork, Walk, due_steps
 from batchor_dagster.constants import (
-    META_PROGRESS_BATCH_RUN,
-    META_PROGRESS_STATUS,
+    ADVANCE_JOB,
+    RESUME_JOB,
     TAG_KIND,
     TAG_MAX_RETRIES,
     TAG_PRIORITY,
@@ -24,8 +23,10 @@ from batchor_dagster.constants import (
 )
 from batchor_dagster.resources.connections import batchor_resource
 from batchor_dagster.sensors.advance_job import UNUSABLE, run_config
+from batchor_dagster.sensors.launched_advances import Launched, still_going
+from batchor_dagster.sensors.pause_news import news_of_pauses
 from batchor_dagster.sensors.ticks import RUN_REQUESTS_PER_TICK, Cursor, runner_of
-from batchor_dagster.waiting.launched_runs import LaunchedRuns
+from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR
 from batchor_dagster.waiting.time_box import TICK_SECONDS
 
 BATCH_RUNS_PER_ADVANCE = 20
@@ -42,11 +43,6 @@ FULL_SCOPE_SECONDS = 300.0
 
 POLL_SECONDS = TICK_SECONDS * 2 / 3
 
-PAUSES_TOLD_PER_TICK = 50
-
-_LAUNCH_GRACE_S = 60.0
-"""How long a requested Dagster run may take to appear."""
-
 
 class AdvanceCursor(Cursor):
     """What the advance sensor remembers from one tick to the next.
@@ -61,18 +57,6 @@ class AdvanceCursor(Cursor):
         walks: Where the look through an account's list of batches was cut off, by account.
         tried: What was sent last in a scope, and what was live in it then.
     """
-
-    class Launched(BaseModel):
-        """One requested Dagster run.
-
-        Attributes:
-            at: Unix time in seconds.
-            sends_in: The scope in which it does nothing but send; None for other work.
-        """
-
-        batch_runs: list[str]
-        at: float
-        sends_in: str | None = None
 
     class Tried(BaseModel):
         """Batch runs that were launched to send.
@@ -96,11 +80,11 @@ def advance_tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     """Poll what is due, and ask for Dagster runs that do what is heavy."""
     before = AdvanceCursor.parse(context.cursor)
     walks = dict(before.walks)
-    with runner_of(context) as runner:
+    with runner_of(context, ADVANCE_SENSOR) as runner:
         runner.poll_due(POLL_SECONDS, walks)
         planner = _Planner(context, runner, before)
         requests = planner.launch()
-        told, news = _news_of_pauses(runner, before.told)
+        told, news = news_of_pauses(runner, before.told)
         skip = None if requests else _what_waits(runner)
     cursor = AdvanceCursor(launched=planner.launched, told=told, walks=walks, tried=planner.tried)
     return dg.SensorResult(
@@ -125,7 +109,7 @@ class _Planner:
         self._store = runner.store
         self._namespace = runner.namespace
         self._now = batchor_resource(context.resources).clock.now()
-        self.launched = _still_going(context.instance, runner, before)
+        self.launched = still_going(context.instance, self._store, before.launched)
         self.tried = dict(before.tried)
 
     def launch(self) -> list[dg.RunRequest]:
@@ -189,9 +173,10 @@ class _Planner:
         at = time.time()
         # Dagster skips a run key for ever once it was used, so each launch has a new one.
         run_key = f"batchor:advance:{group[0]}:{int(at * 1000)}"
-        self.launched[run_key] = AdvanceCursor.Launched(batch_runs=group, at=at, sends_in=scope)
+        self.launched[run_key] = Launched(batch_runs=group, at=at, sends_in=scope)
         return dg.RunRequest(
             run_key=run_key,
+            job_name=ADVANCE_JOB,
             run_config=run_config(group),
             tags={
                 TAG_KIND: RunKind.ADVANCE.value,
@@ -206,62 +191,6 @@ def _grouped(run_ids: Sequence[str]) -> list[list[str]]:
     return [list(run_ids[start : start + BATCH_RUNS_PER_ADVANCE]) for start in starts]
 
 
-def _still_going(
-    instance: dg.DagsterInstance, runner: BatchRunner, cursor: AdvanceCursor
-) -> dict[str, AdvanceCursor.Launched]:
-    """Return the launched Dagster runs whose batch runs are to be left alone.
-
-    One that is finished, that never appeared, or that advances nothing (no lease is in force) is
-    forgotten: the next launch has a new run key.
-    """
-    if not cursor.launched:
-        return {}
-    runs = LaunchedRuns(instance)
-    runs.look_up(cursor.launched)
-    entries = cursor.launched.values()
-    leased = runner.store.leased(chain.from_iterable(entry.batch_runs for entry in entries))
-    records = runner.store.get_runs(entry.batch_runs[0] for entry in entries)
-
-    def keeps(run_key: str, entry: AdvanceCursor.Launched) -> bool:
-        run, age_s = runs.find(run_key), time.time() - entry.at
-        if run is None:
-            return age_s < _LAUNCH_GRACE_S
-        if run.is_finished:
-            return False
-        return age_s < _longest_silence_s(records.get(entry.batch_runs[0])) or not (
-            leased.isdisjoint(entry.batch_runs)
-        )
-
-    return {run_key: entry for run_key, entry in cursor.launched.items() if keeps(run_key, entry)}
-
-
-def _longest_silence_s(run: RunRecord | None) -> float:
-    """Return how long a launched run may hold no lease: queueing and starting take a while."""
-    timing = TimingPolicy.model_validate(run.spec["timing"] if run else {})
-    return _LAUNCH_GRACE_S + timing.lease_s
-
-
-def _news_of_pauses(runner: BatchRunner, told: int) -> tuple[int, list[dg.AssetObservation]]:
-    """Return what tells paused partitions why they wait: no Dagster run is there to."""
-    pauses = runner.store.pauses_since(runner.namespace, told, PAUSES_TOLD_PER_TICK)
-    runs = runner.store.get_runs(pause.run_id for pause in pauses)
-    found = chain.from_iterable(
-        _observations_of_pause(runner, runs[pause.run_id]) for pause in pauses
-    )
-    return max([told, *(pause.sequence for pause in pauses)]), list(found)
-
-
-def _observations_of_pause(runner: BatchRunner, run: RunRecord) -> Iterator[dg.AssetObservation]:
-    metadata = {
-        META_PROGRESS_BATCH_RUN: run.run_id,
-        META_PROGRESS_STATUS: f"{run.state.value} (pause: {run.control_reason})",
-    }
-    members = runner.store.list_members(run.run_id)
-    if members:
-        key = dg.AssetKey.from_user_string(members[0].identity.asset)
-        yield from observations(key, [m.identity.partition for m in members], metadata)
-
-
 def _what_waits(runner: BatchRunner) -> str:
     counts = runner.store.count_open_runs(runner.namespace)
     text = f"{sum(counts.values())} batch run(s) in progress, none of them has anything heavy due"
@@ -269,4 +198,5 @@ def _what_waits(runner: BatchRunner) -> str:
     for pause in runner.store.pauses_since(runner.namespace, 0, 1):
         first = runner.store.get_run(pause.run_id)
         text += f"; {paused} paused, as {first.run_id}: {first.control_reason}"
+        text += f" (the job {RESUME_JOB} lets them go on)"
     return text

@@ -10,7 +10,9 @@ from batchor_dagster.constants import ASSET_JOB
 from batchor_dagster.resources.connections import BATCHOR_RESOURCE
 from batchor_dagster.sensors.advance_job import build_advance_job
 from batchor_dagster.sensors.advance_tick import advance_tick
+from batchor_dagster.sensors.control_jobs import build_control_jobs
 from batchor_dagster.sensors.materialize_tick import materialize_tick
+from batchor_dagster.sensors.ticks import MINIMUM_INTERVAL_SECONDS
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 
@@ -39,10 +41,13 @@ def build_batch_sensors(
     assets: Iterable[object] | None = None,
     *,
     jobs: Iterable[str | NamedJob] = (),
-    minimum_interval_seconds: int = 30,
+    minimum_interval_seconds: int = MINIMUM_INTERVAL_SECONDS,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> list[dg.SensorDefinition]:
     """Return the two sensors that batch assets need; one pair per code location.
+
+    Their op jobs come with them: the one that advances batch runs, and those by which people pause,
+    resume and cancel them.
 
     Args:
         assets: All batch assets of the location (other definitions are passed over); by default
@@ -63,8 +68,10 @@ def build_batch_sensors(
 
     @dg.sensor(
         name=ADVANCE_SENSOR,
-        job=build_advance_job(declarations.values()),
-        description="Polls provider batches; launches what collects, retries and submits.",
+        # The control jobs come with it, so that they are there wherever batch runs are advanced.
+        jobs=[build_advance_job(declarations.values()), *build_control_jobs()],
+        description="Polls provider batches; launches what collects, retries and submits. The jobs "
+        "that pause, resume and cancel are yours to launch.",
         **common,
     )
     def advance_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:

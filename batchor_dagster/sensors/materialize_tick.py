@@ -30,6 +30,7 @@ from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Cancellation, End
 from batchor_dagster.waiting.code_location import CodeLocation, Seen
 from batchor_dagster.waiting.launched_runs import LaunchedRuns
 from batchor_dagster.waiting.launching import Launcher
+from batchor_dagster.waiting.sensor_status import MATERIALIZE_SENSOR
 from batchor_dagster.waiting.serving import Serving, run_keys
 from batchor_dagster.waiting.shared import load_families
 from batchor_dagster.waiting.time_box import TimeBox
@@ -76,7 +77,7 @@ def materialize_tick(
     """
     before, looked_at = MaterializeCursor.parse(context.cursor), time.time()
     time_box = TimeBox()
-    with runner_of(context) as runner:
+    with runner_of(context, MATERIALIZE_SENSOR) as runner:
         store, namespace = runner.store, runner.namespace
         location = _location(context, assets)
         backfills = Backfills(context.instance, label_of_sensor(context))
@@ -99,6 +100,7 @@ def materialize_tick(
         )
         cancellation.end_groups(groups)
         cancellation.end_terminated(before.looked_at)
+        cancellation.end_stuck()
         after = cancellation.take_turn(before.after)
         tick = _Tick(context, runner, location, cancellation, jobs)
         requests = tick.requests(time_box)

@@ -1,6 +1,7 @@
 """What the ticks of both sensors share: their bounds, their runner, their place."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import dagster as dg
@@ -8,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batchor_core import BatchRunner
 from batchor_dagster.resources.connections import open_runner
+
+MINIMUM_INTERVAL_SECONDS = 30
+"""Between two ticks, unless the code location says otherwise."""
 
 RUN_REQUESTS_PER_TICK = 50
 """Dagster's daemon takes a tenth of a second for each, in which no other sensor of it ticks."""
@@ -30,11 +34,22 @@ class Cursor(BaseModel):
         return cursor if cursor.version == 1 else cls()
 
 
-def runner_of(context: dg.SensorEvaluationContext) -> AbstractContextManager[BatchRunner]:
-    """Return a runner over the code location's resources."""
+@contextmanager
+def runner_of(context: dg.SensorEvaluationContext, sensor: str) -> Iterator[BatchRunner]:
+    """Give a runner over the code location's resources; a tick that ends well is a heartbeat.
+
+    Args:
+        context: Of the tick.
+        sensor: Name of the sensor that ticks.
+    """
     repository = context.repository_def
     others = repository.get_top_level_resources() if repository else {}
-    return open_runner(context.resources, location_of_sensor(context), others)
+    with open_runner(context.resources, location_of_sensor(context), others) as runner:
+        yield runner
+        every_s = MINIMUM_INTERVAL_SECONDS
+        if repository and repository.has_sensor_def(sensor):
+            every_s = repository.get_sensor_def(sensor).minimum_interval_seconds or every_s
+        runner.store.note_heartbeat(runner.namespace, sensor, every_s)
 
 
 def location_of_sensor(context: dg.SensorEvaluationContext) -> str | None:

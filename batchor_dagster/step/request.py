@@ -33,14 +33,14 @@ from batchor_dagster.asset.metadata import (
     observations,
     progress_metadata,
 )
-from batchor_dagster.constants import TAG_BACKFILL
+from batchor_dagster.constants import RESUME_JOB, TAG_BACKFILL
 from batchor_dagster.step.local_places import out_of_reach
 from batchor_dagster.step.materialize import Answers, materialize_in_step
 from batchor_dagster.step.selection import without_partitions
 from batchor_dagster.step.step import Step
 from batchor_dagster.waiting.hold import HoldRequest, open_or_join
 from batchor_dagster.waiting.launch_spec import LaunchSpec
-from batchor_dagster.waiting.sensor_status import stopped_sensors
+from batchor_dagster.waiting.sensor_status import Serving, serving_status
 from batchor_dagster.waiting.waiters import change_waiter
 
 SUBMIT_SECONDS = 30.0
@@ -77,7 +77,7 @@ def request(step: Step) -> Iterator[Any]:
             _give_up(step, one, "the backfill was cancelled")
         return
     _submit(step, asked)
-    _warn_of_stopped_sensors(step)
+    _warn_of_idle_sensors(step)
     _warn_of_local_places(step)
 
 
@@ -362,20 +362,27 @@ def _warn_of_pause(step: Step, run: Run) -> None:
     for each in (record, before):
         if each and each.control is RunControlState.PAUSE and not each.state.is_terminal:
             step.context.log.warning(
-                "batch run %s is paused: %s; when that is mended: batchor resume --run-id %s",
+                "batch run %s is paused: %s; when that is mended, launch the job %s with "
+                "batch_runs: [%s], or: batchor resume --run-id %s",
                 each.run_id,
                 each.control_reason,
+                RESUME_JOB,
+                each.run_id,
                 each.run_id,
             )
 
 
-def _warn_of_stopped_sensors(step: Step) -> None:
-    stopped = stopped_sensors(step.context.instance, step.location)
-    if stopped:
+def _warn_of_idle_sensors(step: Step) -> None:
+    status = serving_status(
+        step.context.instance,
+        step.location,
+        step.runner.store,
+        step.runner.namespace,
+        step.batchor.clock.now(),
+    )
+    if status.serving is not Serving.WELL:
         step.context.log.warning(
-            "sensor(s) %s are switched off: nothing will advance or materialize this partition "
-            "until they are on",
-            ", ".join(stopped),
+            "%s; until then nothing advances or materializes what was asked for", status.text
         )
 
 

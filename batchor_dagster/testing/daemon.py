@@ -7,6 +7,7 @@ import dagster as dg
 
 from batchor_core.integration import Store, WaiterState
 from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY
+from batchor_dagster.sensors.ticks import MINIMUM_INTERVAL_SECONDS
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 WAITS_S = tuple(30.0 * 2**n for n in range(15))
@@ -46,6 +47,11 @@ class InProcessDaemon:
         self._pass_time = pass_time
         self._waits_s = waits_s
         self._cursors = {} if cursors is None else cursors
+
+    def show_life(self) -> None:
+        """Let requests see that they will be served, before any sensor has ticked."""
+        for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
+            self._store.note_heartbeat(self._namespace, sensor, MINIMUM_INTERVAL_SECONDS)
 
     def tick(self, sensor: str) -> Any:
         """Evaluate a sensor; return its run requests, skip message and asset events."""

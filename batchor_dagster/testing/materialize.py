@@ -150,6 +150,7 @@ class _Attempt:
                 "give partition_key, partition_keys or partition_range where partitioned assets "
                 "are selected, and only there"
             )
+        self._daemon.show_life()
         for keys, is_partitioned in waves:
             for one in partitions if is_partitioned else [_Partitions()]:
                 asked = self._daemon.materialize(

@@ -24,6 +24,9 @@ from batchor_dagster.waiting.waiters import AssetWaiter, change_waiter, dagster_
 WAITERS_PER_TURN = 500
 """So many waiters are looked at one by one in a tick."""
 
+RUNS_PER_TURN = 50
+"""So many batch runs that stand still are looked at in a tick, those of the longest first."""
+
 SECONDS = TICK_SECONDS / 2
 """The rest of a tick is for what is ready."""
 
@@ -57,6 +60,9 @@ class Cancellation:
         backfills: Their states; its holds have been read.
         hold_kind: How a lost hold is opened again.
         now: By the clock of the batch runs.
+
+    Attributes:
+        stuck: The waiters that were ended because nothing moves, with the reason.
     """
 
     def __init__(
@@ -115,6 +121,21 @@ class Cancellation:
                 if ending is not None:
                     self.end(waiter.stored, ending)
 
+    def end_stuck(self) -> None:
+        """End the waiters whose batch runs have not moved for longer than their assets allow."""
+        declared = self._location.declarations.values()
+        hours = min((one.max_wait_hours for one in declared), default=0)
+        before = self._now - timedelta(hours=hours)
+        found = self._store.unmoved_runs(self._namespace, before, RUNS_PER_TURN)
+        for run_id, moved_at in found.items():
+            for waiter in load_waiters(self._store, self._instance, list(self._all(run_id=run_id))):
+                if not self._location.has(waiter.stored.asset):
+                    continue
+                ending = self._stands_still(waiter, moved_at)
+                if ending is not None:
+                    self.end(waiter.stored, ending)
+                    self.stuck.append((waiter, ending.reason))
+
     def take_turn(self, after: str | None) -> str | None:
         """Look at the next few waiters one by one.
 
@@ -142,17 +163,13 @@ class Cancellation:
                 self._reopen_one(waiter)
             else:
                 self.end(waiter.stored, ending)
-                if ending.state is WaiterState.FAILED:
-                    self.stuck.append((waiter, ending.reason))
         return after if len(waiters) == WAITERS_PER_TURN else None
 
     def ending(self, waiter: AssetWaiter) -> Ending | None:
         """Return why a waiter is to be ended, or None."""
         gone = self._what_is_gone(waiter.stored)
         gone = gone or self._backfills.reason_to_end(waiter.spec) or self._was_terminated(waiter)
-        if gone is not None:
-            return _cancelled(gone)
-        return self._stands_still(waiter)
+        return None if gone is None else _cancelled(gone)
 
     def end(self, waiter: Waiter, ending: Ending) -> None:
         """End a waiter, and with the last one its batch run."""
@@ -221,18 +238,17 @@ class Cancellation:
         change_waiter(self._store, waiter.stored.waiter_id, inherit)
         return None
 
-    def _stands_still(self, waiter: AssetWaiter) -> Ending | None:
+    def _stands_still(self, waiter: AssetWaiter, moved_at: datetime) -> Ending | None:
         """Return why a waiter fails whose batch run has not moved for too long."""
-        if waiter.run.state.is_terminal or not self._location.has(waiter.stored.asset):
+        declaration = self._location.declarations[waiter.stored.asset]
+        since = self._now - max(moved_at, waiter.stored.created_at)
+        if since <= timedelta(hours=declaration.max_wait_hours):
             return None
-        most = timedelta(hours=self._location.declarations[waiter.stored.asset].max_wait_hours)
-        since = self._now - waiter.run.updated_at
-        if since <= most:
-            return None
-        why = f"{waiter.run.control.value}: {waiter.run.control_reason}"
+        run = waiter.run
+        asked = f"{run.control.value}: {run.control_reason}" if run.control_reason else None
         reason = (
-            f"batch run {waiter.run.run_id!r} has not moved for {since.total_seconds() / 3600:.0f} "
-            f"hours ({why if waiter.run.control_reason else waiter.run.state.value}): mend what it "
-            "waits for and ask again; what was paid for is taken over at no cost"
+            f"batch run {run.run_id!r} has not moved for {since.total_seconds() / 3600:.0f} hours "
+            f"({asked or run.state.value}): mend what it waits for and ask again; answers that are there by then cost "
+            "nothing"
         )
         return Ending(state=WaiterState.FAILED, reason=reason)

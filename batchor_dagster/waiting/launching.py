@@ -106,6 +106,12 @@ class Launcher:
         """Return those of some assets that are downstream of another one."""
         return frozenset(each for each in names if name in (self.ancestors(each) or ()))
 
+    def definition_of(self, names: Iterable[str]) -> dg.PartitionsDefinition[str] | None:
+        """Return the partitions of some assets, which have the same ones or none."""
+        keys = [key for key in map(dg.AssetKey.from_user_string, names) if self._graph.has(key)]
+        found = (self._graph.get(key).partitions_def for key in keys)
+        return next((each for each in found if each is not None), None)
+
     def is_blocking(self, check: dg.AssetCheckKey) -> bool:
         """Whether a check keeps what is downstream of its asset from running."""
         return self._graph.has(check) and bool(self._graph.get(check).blocking)
@@ -114,8 +120,14 @@ class Launcher:
         key = dg.AssetKey.from_user_string(name)
         if not self._graph.has(key):
             return None
-        found = self._graph.get_ancestor_asset_keys(key) - {key}
-        return frozenset(each.to_user_string() for each in found)
+        together = self._together(key)
+        above = frozenset[dg.AssetKey]().union(*map(self._graph.get_ancestor_asset_keys, together))
+        return frozenset(each.to_user_string() for each in above - together)
+
+    def _together(self, key: dg.AssetKey) -> frozenset[dg.AssetKey]:
+        """Return what runs with an asset: a multi-asset that cannot be subset goes as a whole."""
+        found = self._graph.get(key).execution_set_entity_keys
+        return frozenset(each for each in found if isinstance(each, dg.AssetKey))
 
     def _existing(self, launch: Launch, left_out: dict[str, str]) -> frozenset[dg.AssetKey]:
         """Return what is still defined with these partitions, and what goes with it."""
@@ -131,9 +143,7 @@ class Launcher:
             if theirs not in (None, definition) or not self._has_all(theirs, launch.partitions):
                 left_out[name] = f"asset {name!r} has other partitions by now"
                 continue
-            # A multi-asset that cannot be subset goes as a whole.
-            together = self._graph.get(key).execution_set_entity_keys
-            keys |= {each for each in together if isinstance(each, dg.AssetKey)}
+            keys |= self._together(key)
         return frozenset(keys)
 
     def _has_all(self, definition: Any, partitions: Iterable[str]) -> bool:

@@ -105,7 +105,7 @@ class Serving:
             return seen  # a verdict, or another request, may have come in between
         if launch.is_verdict:
             self._free_partitions(seen, launch)
-        definition = self._definition_of(seen)
+        definition = self.launcher.definition_of(seen.spec.selection)
         ready = self.families.ready_after(
             seen, launch, lambda a, b: self.partitions.follows(definition, a, b)
         )
@@ -149,7 +149,7 @@ class Serving:
     def _prepare(self, waiter: AssetWaiter, index: int) -> AssetWaiter:
         """Cut a launch that no Dagster run was asked for into what one can materialize."""
         launch = waiter.launches[index]
-        definition = self._definition_of(waiter)
+        definition = self._definition_of(waiter, launch)
         kinds = self._kinds_of(waiter, launch)
         if len(set(kinds.values())) == 1 and self.partitions.is_rectangle(
             definition, launch.partitions
@@ -165,7 +165,7 @@ class Serving:
 
     def _kinds_of(self, waiter: AssetWaiter, launch: Launch) -> Mapping[str, object]:
         """Return what tells partitions apart that one Dagster run does not materialize together."""
-        definition = self._definition_of(waiter)
+        definition = self._definition_of(waiter, launch)
         verdicts = self._verdicts(waiter) if waiter.spec.asset in launch.left else {}
         return {
             key: (self.partitions.has(definition, key), verdicts.get(key, True))
@@ -182,7 +182,7 @@ class Serving:
 
     def _launchable(self, waiter: AssetWaiter, launch: Launch) -> Launchable | None:
         """Return what to launch; None if it has to wait, or cannot be launched and was ended."""
-        definition = self._definition_of(waiter)
+        definition = self._definition_of(waiter, launch)
         gone = [k for k in launch.partitions if not self.partitions.has(definition, k)]
         if gone:
             if self.is_settled(waiter.stored.asset):
@@ -224,8 +224,12 @@ class Serving:
 
     # -- the waiter ---------------------------------------------------------------------------
 
-    def _definition_of(self, waiter: AssetWaiter) -> dg.PartitionsDefinition[str] | None:
-        return self.declarations[waiter.stored.asset].partitions_def
+    def _definition_of(
+        self, waiter: AssetWaiter, launch: Launch
+    ) -> dg.PartitionsDefinition[str] | None:
+        if waiter.spec.asset in launch.assets:
+            return self.declarations[waiter.stored.asset].partitions_def
+        return self.launcher.definition_of(launch.assets)  # of one without partitions, too
 
     def _note(self, waiter: AssetWaiter, *launches: Launch) -> AssetWaiter:
         changed = waiter.note(self.store, launches)

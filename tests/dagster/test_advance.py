@@ -9,6 +9,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 
 from batchor_core import BatchJob, BatchRunner, OpenAIProviderConfig
 from batchor_core.model.states import RunControlState, WaiterState
@@ -107,12 +112,93 @@ def test_silent_dagster_run_is_followed_by_another(
     world.provider_works()
     (first,) = world.advance_tick(answers)
     _record(world, first, dg.DagsterRunStatus.STARTED)
+    assert world.advance_tick(answers) == []
     _age(world, 170)
-    assert world.advance_tick(answers) == []  # it may still be starting
+    assert world.advance_tick(answers) == []  # it may be at something that needs no lease
     _age(world, 20)
     (second,) = world.advance_tick(answers)
 
     assert second.run_key != first.run_key
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING])
+def test_dagster_run_that_waits_is_not_followed_by_another(
+    world: World, answers: dg.AssetsDefinition, status: dg.DagsterRunStatus
+) -> None:
+    """A queue that is jammed would be filled with hundreds of runs that all do the same."""
+    world.request(answers)
+    world.provider_works()
+    (first,) = world.advance_tick(answers)
+    _record(world, first, status)
+    for _ in range(20 if status is dg.DagsterRunStatus.QUEUED else 1):
+        assert world.advance_tick(answers) == []
+        _age(world, 590)
+        assert world.advance_tick(answers) == []
+
+
+def test_dagster_run_that_never_starts_is_followed_by_another(
+    world: World, answers: dg.AssetsDefinition
+) -> None:
+    """A worker that was lost on its way would keep its batch runs for ever, without monitoring."""
+    world.request(answers)
+    world.provider_works()
+    (first,) = world.advance_tick(answers)
+    _record(world, first, dg.DagsterRunStatus.STARTING)
+    assert world.advance_tick(answers) == []
+    _age(world, 601)
+    (second,) = world.advance_tick(answers)
+
+    assert second.run_key != first.run_key
+
+
+def test_time_in_the_queue_is_not_held_against_a_dagster_run(
+    world: World, answers: dg.AssetsDefinition
+) -> None:
+    """A run that has waited for an hour would be given up in the second in which it starts."""
+    world.request(answers)
+    world.provider_works()
+    (first,) = world.advance_tick(answers)
+    run_id = _record(world, first, dg.DagsterRunStatus.QUEUED)
+    assert world.advance_tick(answers) == []
+    _age(world, 3600)
+    run = world.instance.get_run_by_id(run_id)
+    assert run is not None
+    world.instance.delete_run(run_id)
+    world.instance.add_run(run._replace(status=dg.DagsterRunStatus.STARTED))
+    assert world.advance_tick(answers) == []
+
+
+def test_deleted_dagster_run_is_followed_by_another(
+    world: World, answers: dg.AssetsDefinition
+) -> None:
+    """Whoever empties a jammed queue by hand would leave the batch runs alone for ever."""
+    world.request(answers)
+    world.provider_works()
+    (first,) = world.advance_tick(answers)
+    run_id = _record(world, first, dg.DagsterRunStatus.QUEUED)
+    assert world.advance_tick(answers) == []
+    _age(world, 3600)
+    world.instance.delete_run(run_id)
+    (second,) = world.advance_tick(answers)
+
+    assert second.run_key != first.run_key
+
+
+def test_dagster_run_that_starts_too_late_harms_nothing(
+    world: World, answers: dg.AssetsDefinition
+) -> None:
+    """A run that was given up would advance what another one is advancing."""
+    world.request(answers)
+    world.provider_works()
+    (request,) = world.advance_tick(answers)
+    lease = world.store.acquire_lease(world.run.run_id, "the other one", 60)
+    assert lease is not None
+    assert world.launch(request, answers).success
+    assert world.run.state == "running"
+
+    world.store.release_lease(lease)
+    assert world.launch(request, answers).success
+    assert world.run.state == "succeeded"
 
 
 def test_slow_dagster_run_that_holds_its_lease_is_left_alone(
@@ -123,6 +209,7 @@ def test_slow_dagster_run_that_holds_its_lease_is_left_alone(
     world.provider_works()
     (first,) = world.advance_tick(answers)
     _record(world, first, dg.DagsterRunStatus.STARTED)
+    assert world.advance_tick(answers) == []
     _age(world, 3600)
     lease = world.store.acquire_lease(world.run.run_id, "worker", 60)
     assert lease is not None
@@ -270,20 +357,31 @@ def _holders(folders: Iterable[Path]) -> list[Path]:
     return [path for path in files if KEY.encode() in path.read_bytes()]
 
 
-def _record(world: World, request: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
-    """Leave the record of a Dagster run that was launched for a request."""
+def _record(world: World, request: dg.RunRequest, status: dg.DagsterRunStatus) -> str:
+    """Leave the record of a Dagster run that was launched for a request; returns its id."""
     tags = {**request.tags, TAG_RUN_KEY: str(request.run_key)}
     run_id = str(uuid.uuid4())
+    location = RegisteredCodeLocationOrigin("location")
+    repository = RemoteRepositoryOrigin(code_location_origin=location, repository_name="repo")
     world.instance.add_run(
-        dg.DagsterRun(job_name=ADVANCE_JOB, run_id=run_id, status=status, tags=tags)
+        dg.DagsterRun(
+            job_name=ADVANCE_JOB,
+            run_id=run_id,
+            status=status,
+            tags=tags,
+            remote_job_origin=RemoteJobOrigin(repository_origin=repository, job_name=ADVANCE_JOB),
+        )
     )
+    return run_id
 
 
 def _age(world: World, seconds: float) -> None:
     """Let what the cursor remembers have happened earlier."""
     cursor = AdvanceCursor.parse(world.cursor)
     launched = {
-        key: entry.model_copy(update={"at": entry.at - seconds})
+        key: entry.model_copy(
+            update={"at": entry.at - seconds, "alive_at": entry.alive_at - seconds}
+        )
         for key, entry in cursor.launched.items()
     }
     assert launched

@@ -38,6 +38,18 @@ _RUN_COLUMNS = record_columns(runs, RunRecord)
 _CHUNK_COLUMNS = record_columns(chunks, ChunkRecord)
 _OPEN_RUNS = sorted(set(RunState) - TERMINAL_RUN_STATES)  # named: the index goes by state
 _OPEN_CHUNKS = (ChunkState.READY, ChunkState.SUBMITTED)
+_MOVES = (
+    "answers.reused",
+    "retries.packed",
+    "run.budgeted",
+    "run.controlled",
+    "run.created",
+    "run.ingested",
+    "submission.activated",
+    "submission.collected",
+    "submission.ended",
+)
+"""What brings a run nearer to its end; tries that lead to nothing are journalled as well."""
 _LIVE = (SubmissionState.INTENDED, SubmissionState.ACTIVE, SubmissionState.ENDED)
 
 
@@ -63,7 +75,7 @@ class OpenWorkQueries(Aggregate):
         but_paused: str | None = None,
     ) -> list[OpenWork]:
         """See ``Store.due_work``."""
-        which = [*_claimed(namespace), _is_free(now)]
+        which = [*_claimed(namespace), _is_free(now), _by(runs.c.rests_until, now)]
         if but:
             which.append(runs.c.run_id.not_in(list(but)))
         if scope is None:
@@ -76,7 +88,8 @@ class OpenWorkQueries(Aggregate):
         turn = func.row_number().over(
             partition_by=runs.c.declaration_digest, order_by=runs.c.ordinal
         )
-        statement = select(runs.c.run_id).where(*which).order_by(turn, runs.c.ordinal).limit(limit)
+        order = (runs.c.setbacks, turn, runs.c.ordinal)
+        statement = select(runs.c.run_id).where(*which).order_by(*order).limit(limit)
         with self._read() as tx:
             due = tx.execute(statement).scalars().all()
             found = {
@@ -114,6 +127,25 @@ class OpenWorkQueries(Aggregate):
         with self._read() as tx:
             found = tx.execute(statement.order_by(events.c.sequence)).mappings()
             return [Event(**row) for row in found]
+
+    def unmoved_runs(self, namespace: str, before: datetime, limit: int) -> dict[str, datetime]:
+        """See ``Store.unmoved_runs``."""
+        moved_at = func.max(events.c.at).label("moved_at")
+        statement = (
+            select(runs.c.run_id, moved_at)
+            .join(events, events.c.run_id == runs.c.run_id)
+            .where(
+                *_claimed(namespace),
+                runs.c.created_at < before,  # few are that old, so that few journals are read
+                events.c.kind.in_(_MOVES),
+            )
+            .group_by(runs.c.run_id)
+            .having(moved_at < before)
+            .order_by(moved_at, runs.c.run_id)
+            .limit(limit)
+        )
+        with self._read() as tx:
+            return {row.run_id: row.moved_at for row in tx.execute(statement)}
 
     def live_batches(self, scopes: Iterable[str]) -> dict[str, int]:
         """See ``Store.live_batches``."""

@@ -12,6 +12,7 @@ from batchor_core.model.transitions import RUN_TRANSITIONS
 from batchor_core.store.sql.counts import count_items, sum_usage
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.members import close_members, note_answers
+from batchor_core.store.sql.setbacks import NO_SETBACKS
 from batchor_core.store.sql.tables import chunks, leases, runs, waiters
 from batchor_core.store.sql.transaction import (
     Aggregate,
@@ -172,6 +173,7 @@ def insert_run(tx: Transaction, run: NewRun) -> bool:
         "total_items": 0,
         "reuse_done": False,
         "pruned": {},
+        **NO_SETBACKS,
         "created_at": tx.now,
         "updated_at": tx.now,
     }
@@ -227,7 +229,7 @@ def write_control(
     tx.execute(
         update(runs)
         .where(runs.c.run_id == run_id)
-        .values(control=control, control_reason=reason, updated_at=tx.now)
+        .values(control=control, control_reason=reason, updated_at=tx.now, **NO_SETBACKS)
     )
     append_event(tx, run_id, "run.controlled", control=control, reason=reason)
     return load_run(tx, run_id)

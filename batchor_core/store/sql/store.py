@@ -13,6 +13,7 @@ from batchor_core.store.sql.costs import Costs
 from batchor_core.store.sql.counts import Counts
 from batchor_core.store.sql.engine import Database, postgres, sqlite_file, sqlite_memory
 from batchor_core.store.sql.events import Events
+from batchor_core.store.sql.heartbeats import Heartbeats
 from batchor_core.store.sql.leases import Leases
 from batchor_core.store.sql.members import Members
 from batchor_core.store.sql.migrations import HEAD, schema_version, upgrade
@@ -22,6 +23,7 @@ from batchor_core.store.sql.retention import Retention
 from batchor_core.store.sql.retries import Retries
 from batchor_core.store.sql.runs import Runs
 from batchor_core.store.sql.scopes import Scopes
+from batchor_core.store.sql.setbacks import Setbacks
 from batchor_core.store.sql.submissions import Submissions
 from batchor_core.store.sql.sweeps import Sweeps
 from batchor_core.store.sql.transaction import Listener
@@ -36,6 +38,8 @@ class SqlStore(
     Costs,
     Budgets,
     OpenWorkQueries,
+    Setbacks,
+    Heartbeats,
     Leases,
     Chunks,
     Submissions,

@@ -80,6 +80,8 @@ runs = Table(
     Column("pruned", Json, nullable=False),
     Column("budget_usd", Double),
     Column("budget_day_usd", Double),
+    Column("setbacks", Integer, nullable=False),
+    Column("rests_until", Instant),
     Index(None, "namespace", "state", "ordinal"),  # list_runs
     Index(None, "predecessor"),  # successor_of
     Index(None, "retry_of"),  # retries_of
@@ -253,4 +255,13 @@ events = Table(
     Column("data", Json, nullable=False),
     Index(None, "run_id", "sequence"),  # list_events
     sqlite_autoincrement=True,
+)
+
+heartbeats = Table(
+    "batchor_heartbeats",
+    metadata,
+    Column("namespace", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("every_s", Double, nullable=False),
 )

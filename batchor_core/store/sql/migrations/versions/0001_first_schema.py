@@ -20,6 +20,7 @@ def upgrade() -> None:
     _create_members()
     _create_waiters()
     _create_submissions()
+    _create_heartbeats()
 
 
 def _create_runs() -> None:
@@ -50,6 +51,8 @@ def _create_runs() -> None:
         sa.Column("pruned", sa.Text(), nullable=False),
         sa.Column("budget_usd", sa.Double()),
         sa.Column("budget_day_usd", sa.Double()),
+        sa.Column("setbacks", sa.Integer(), nullable=False),
+        sa.Column("rests_until", sa.BigInteger()),
         sa.PrimaryKeyConstraint("ordinal", name=op.f("pk_batchor_runs")),
         sa.UniqueConstraint("run_id", name=op.f("uq_batchor_runs_run_id")),
         sqlite_autoincrement=True,
@@ -305,4 +308,15 @@ def _create_submissions() -> None:
         unique=True,
         sqlite_where=sa.text("state IN ('intended', 'active', 'ended')"),
         postgresql_where=sa.text("state IN ('intended', 'active', 'ended')"),
+    )
+
+
+def _create_heartbeats() -> None:
+    op.create_table(
+        "batchor_heartbeats",
+        sa.Column("namespace", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("every_s", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_batchor_heartbeats")),
     )
