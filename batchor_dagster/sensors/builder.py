@@ -1,6 +1,6 @@
 """The two sensors of a code location: one advances batch runs, one materializes partitions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import dagster as dg
@@ -27,14 +27,18 @@ class NamedJob(Protocol):
 class _MaterializeSensor(dg.SensorDefinition):
     """A sensor that launches the job of all assets, and some others, by their names.
 
-    A sensor of an asset selection launches none but the job of all assets, so that the hooks, the
-    executor and the tags of a job would be lost on the way from its request to its materialization.
+    Dagster's own sensors launch either, so that the hooks, the executor and the tags of a job would
+    be lost on the way from its request to its materialization.
     """
 
-    def __init__(self, *, job_names: Iterable[str], **options: Any) -> None:
+    def __init__(self, *, job_names: Sequence[str], **options: Any) -> None:
+        if not job_names:  # a code location without assets has no job of all assets
+            super().__init__(asset_selection=dg.AssetSelection.all(), **options)
+            return
         super().__init__(job_name=ASSET_JOB, **options)
         (target,) = self.targets
-        self._targets = [target._replace(resolvable_to_job=name) for name in job_names]
+        names = [ASSET_JOB, *job_names]
+        self._targets = [target._replace(resolvable_to_job=name) for name in names]
 
 
 def build_batch_sensors(
@@ -77,7 +81,7 @@ def build_batch_sensors(
     def advance_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return advance_tick(context)
 
-    job_names = dict.fromkeys(job if isinstance(job, str) else job.name for job in jobs)
+    job_names = [job if isinstance(job, str) else job.name for job in jobs]
     served = None if assets is None else declarations
 
     def materialize(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -86,7 +90,7 @@ def build_batch_sensors(
     materialize_sensor = _MaterializeSensor(
         name=MATERIALIZE_SENSOR,
         evaluation_fn=materialize,
-        job_names=[ASSET_JOB, *job_names],
+        job_names=job_names,
         description="Materializes the partitions whose batch runs are finished.",
         **common,
     )

@@ -248,7 +248,7 @@ class Cancellation:
         asked = f"{run.control.value}: {run.control_reason}" if run.control_reason else None
         reason = (
             f"batch run {run.run_id!r} has not moved for {since.total_seconds() / 3600:.0f} hours "
-            f"({asked or run.state.value}): mend what it waits for and ask again; answers that are there by then cost "
-            "nothing"
+            f"({asked or run.state.value}): mend what it waits for and ask again; answers that "
+            "are there by then cost nothing"
         )
         return Ending(state=WaiterState.FAILED, reason=reason)
