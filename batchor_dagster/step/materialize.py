@@ -10,8 +10,9 @@ import dagster as dg
 import polars as pl
 
 from batchor_core import Run, RunState
-from batchor_core.integration import MemberResults, Waiter
+from batchor_core.integration import MemberResults, Store, Waiter
 from batchor_dagster.asset.checks import blocking_failures, check_results, evaluations
+from batchor_dagster.asset.lineage import UPSTREAM_COLUMNS, UpstreamColumns
 from batchor_dagster.asset.metadata import (
     PartitionTotals,
     partition_metadata,
@@ -71,8 +72,9 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
     Raises:
         dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
     """
-    waiter = _tagged_waiter(step)
-    segment = _tagged_segment(step, waiter)
+    tags = step.context.run.tags
+    waiter = _tagged_waiter(tags, step.runner.store)
+    segment = _tagged_segment(tags, waiter)
     if waiter.run_id != run_id or segment is None or segment.partitions != step.partitions:
         raise dg.Failure(
             description="partitions that this Dagster run was to materialize have been asked for "
@@ -101,10 +103,17 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
         yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
 
 
-def has_failed_verdict(step: Step) -> bool:
-    """Whether the segment that this Dagster run is tagged with was judged as failed before."""
-    segment = _tagged_segment(step, _tagged_waiter(step))
+def has_failed_verdict(tags: Mapping[str, str], store: Store) -> bool:
+    """Whether the segment that a Dagster run is tagged with was judged as failed before."""
+    segment = _tagged_segment(tags, _tagged_waiter(tags, store))
     return segment is not None and segment.state is SegmentState.FAILED
+
+
+def stored_columns(step: Step) -> UpstreamColumns:
+    """Return the upstream columns that the request has stored for this materialize run."""
+    waiter = _tagged_waiter(step.context.run.tags, step.runner.store)
+    columns: UpstreamColumns = waiter.payload.get(UPSTREAM_COLUMNS, {})
+    return columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +229,7 @@ def _note(step: Step, **changes: Any) -> None:
     """Change what is stored of the segment that this Dagster run is for."""
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
-        segment = _tagged_segment(step, waiter)
+        segment = _tagged_segment(step.context.run.tags, waiter)
         if segment is None or segment.partitions != step.partitions:
             return None
         changed = dataclasses.replace(segment, **changes)
@@ -230,12 +239,12 @@ def _note(step: Step, **changes: Any) -> None:
         step.context.log.info("nobody waits any more; what became of it is not stored")
 
 
-def _tagged_waiter(step: Step) -> Waiter:
-    return step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
+def _tagged_waiter(tags: Mapping[str, str], store: Store) -> Waiter:
+    return store.get_waiter(tags[TAG_WAITER])
 
 
-def _tagged_segment(step: Step, waiter: Waiter) -> Segment | None:
+def _tagged_segment(tags: Mapping[str, str], waiter: Waiter) -> Segment | None:
     """Return the segment that this Dagster run is for; None if it is not there any more."""
     segments = segments_of(waiter)
-    index = int(step.context.run.tags[TAG_SEGMENT])
+    index = int(tags[TAG_SEGMENT])
     return segments[index] if index < len(segments) else None

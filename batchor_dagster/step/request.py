@@ -27,6 +27,7 @@ from batchor_core.integration import (
     new_waiter_id,
     source_of,
 )
+from batchor_dagster.asset.lineage import UPSTREAM_COLUMNS
 from batchor_dagster.asset.metadata import (
     estimate_metadata,
     estimate_text,
@@ -188,7 +189,7 @@ def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
         namespace=step.runner.namespace,
         asset=step.declaration.name,
         partitions=partitions,
-        payload=payload.payload(),
+        payload={**payload.payload(), UPSTREAM_COLUMNS: step.upstream_columns},
     )
 
 

@@ -10,6 +10,7 @@ import dagster as dg
 from batchor_core import BatchorError, BatchRunner, BudgetPolicy, ConfigurationError
 from batchor_core.integration import Identity, Items, ProviderConfig
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_dagster.asset.lineage import UpstreamColumns
 from batchor_dagster.asset.run_config import BatchRunConfig
 from batchor_dagster.resources import BatchorResource, ModelRequest
 from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
@@ -24,6 +25,7 @@ class Step:
         read: Calls the user's function for one partition of several, or (None) for a step of one
             partition or none; only requests do.
         config: What was said of this Dagster run.
+        upstream_columns: Of the inputs, for the lineage; only requests have them loaded.
     """
 
     context: dg.AssetExecutionContext
@@ -31,6 +33,7 @@ class Step:
     runner: BatchRunner
     read: Callable[[str | None], Items]
     config: BatchRunConfig
+    upstream_columns: UpstreamColumns
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
