@@ -452,3 +452,106 @@ def test_kit_needs_no_pytest() -> None:
         "import batchor_dagster.testing; assert 'pytest' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_a_descendant_that_always_fails_is_told(simulator: Simulator) -> None:
+    """A test would pass although what builds on the answers never materializes."""
+
+    @dg.asset(partitions_def=DAYS)
+    def broken(answers: pl.DataFrame) -> None:
+        raise LookupError("no such column")
+
+    @dg.asset(deps=[broken], partitions_def=DAYS)
+    def last() -> None: ...
+
+    @dg.asset(deps=[broken])
+    def after() -> None: ...
+
+    result = materialize_batch_assets(
+        [answers_asset(), broken, last, labels, after],
+        partition_keys=["d1", "d2"],
+        simulator=simulator,
+        raise_on_error=False,
+    )
+    assert not result.success
+    why = "LookupError: no such column"
+    assert result.problems == [f"broken[{day}]: {why}" for day in ("d1", "d2")]
+    assert set(result.partitions("labels")) == {"d1", "d2"}
+    assert result.partitions("after") == []  # a backfill would not come to it either
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_blocking_check_that_fails_is_told(*, crashes: bool) -> None:
+    """A test would pass although the pipeline stops at its own check."""
+    one = one_row()
+
+    @dg.asset_check(asset=one, blocking=True)
+    def good(one: pl.DataFrame) -> dg.AssetCheckResult:
+        if crashes:
+            raise LookupError("no such column")
+        return dg.AssetCheckResult(passed=False)
+
+    result = materialize_batch_assets([one, good], raise_on_error=False)
+    assert not result.success
+    assert "'good'" in result.problems[0]
+
+
+def test_what_yields_nothing_is_told() -> None:
+    """A test would pass although an asset was skipped."""
+    skipped = dg.asset(name="skipped", deps=["one"], output_required=False)
+
+    def nothing() -> Iterator[Any]:
+        yield from ()
+
+    result = materialize_batch_assets([one_row(), skipped(nothing)], raise_on_error=False)
+    assert result.problems == ["skipped: it was not materialized"]
+
+
+def running_total(name: str, seen: list[int]) -> dg.AssetsDefinition:
+    """An asset that takes the answers of a day to its own of the day before."""
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @dg.asset(
+        name=name, partitions_def=DAILY, ins={"total": dg.AssetIn(name, partition_mapping=before)}
+    )
+    def total(total: pl.DataFrame | None, answers: pl.DataFrame) -> pl.DataFrame:
+        seen.append(0 if total is None else total.height)
+        return answers if total is None else pl.concat([total, answers])
+
+    return total
+
+
+DAILY = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
+TWO_DAYS = ["2026-01-01", "2026-01-02"]
+
+
+def test_an_asset_that_depends_on_itself() -> None:
+    """A pipeline with a running total could not be tested at all."""
+    seen: list[int] = []
+    result = materialize_batch_assets(
+        [answers_asset(partitions_def=DAILY), running_total("total", seen)],
+        partition_keys=TWO_DAYS,
+    )
+    assert result.success
+    assert result.partitions("total") == TWO_DAYS
+    assert seen == [0, 3]
+
+
+def test_a_batch_asset_that_depends_on_itself() -> None:
+    """The second day would be asked before the first has its answers."""
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @batch_asset(
+        model="gpt-4.1-mini",
+        partitions_def=DAILY,
+        ins={"story": dg.AssetIn("story", partition_mapping=before)},
+    )
+    def story(context: dg.AssetExecutionContext, story: pl.DataFrame | None) -> pl.DataFrame:
+        seen.append(story is None)
+        return pl.DataFrame({"prompt": [f"Go on with {context.partition_key}"]})
+
+    seen: list[bool] = []
+    result = materialize_batch_assets([story], partition_keys=TWO_DAYS)
+    assert result.success
+    assert seen == [True, False]
+    assert result.partitions("story") == TWO_DAYS
