@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ from batchor_dagster import (
     build_batch_sensors,
 )
 from batchor_dagster.testing import (
+    QueuedRun,
     materialize_batch_assets,
     simulated_environment,
 )
 from batchor_dagster.testing.fixtures import batchor_simulator, batchor_simulator_options
-from tests.dagster.world import DAYS, Verdict, answers_asset
+from batchor_dagster.waiting.sensor_status import MATERIALIZE_SENSOR
+from tests.core.mortal import DiedError
+from tests.dagster.mortality import MortalBatchorResource
+from tests.dagster.world import DAYS, Verdict, World, answers_asset
 
 __all__ = ["batchor_simulator", "batchor_simulator_options"]
 
@@ -555,3 +560,119 @@ def test_a_batch_asset_that_depends_on_itself() -> None:
     assert result.success
     assert seen == [True, False]
     assert result.partitions("story") == TWO_DAYS
+
+
+class TestDaemon:
+    """The driving loop, as far as tests of a code location that changes need it."""
+
+    def test_a_run_key_is_launched_once(self, world: World) -> None:
+        """A test would pass because of a second launch that Dagster's daemon never makes."""
+        answers = answers_asset()
+        world.request(answers)
+        world.drive(answers)
+        daemon = world.daemon([answers])
+        (request,) = daemon.requests(MATERIALIZE_SENSOR)
+        daemon.deploy(daemon_definitions(world, request))
+        assert [asked.run_key for asked in daemon.requests("again")] == [request.run_key]
+        daemon.launch(request)
+        assert daemon.requests("again") == []
+
+    def test_a_full_queue_is_emptied_in_any_order(self, world: World) -> None:
+        """Nobody could test what the sensors do while their Dagster runs wait for a slot."""
+        answers = answers_asset()
+        for day in ("d0", "d1", "d2"):
+            world.request(answers, partition=day)
+        world.drive(answers)
+        daemon = world.daemon([answers])
+        queued = [daemon.enqueue(request) for request in daemon.requests(MATERIALIZE_SENSOR)]
+        assert daemon.requests(MATERIALIZE_SENSOR) == []
+        world.instance.report_run_canceled(record_of(world, queued[1]))
+        results = [daemon.execute(run) for run in reversed(queued)]
+        assert [result is not None and result.run_id for result in results] == [
+            queued[2].run_id,
+            False,
+            queued[0].run_id,
+        ]
+        assert world.materialized() == ["d2", "d0"]
+
+    def test_what_was_queued_meets_a_deploy(self, world: World) -> None:
+        """Nobody could test what becomes of a queued run whose asset is gone meanwhile."""
+        answers = answers_asset()
+        world.request(answers)
+        world.drive(answers)
+        daemon = world.daemon([answers])
+        (request,) = daemon.requests(MATERIALIZE_SENSOR)
+        queued = daemon.enqueue(request)
+        daemon.deploy(batchor_definitions([one_row()], resources=world.resources))
+        assert daemon.execute(queued) is None
+        assert record_of(world, queued).status is dg.DagsterRunStatus.FAILURE
+
+    def test_runs_of_jobs_and_of_checks(self, world: World) -> None:
+        """Requests that name a job, or checks, would run as something else."""
+        answers = answers_asset()
+        checked: list[str] = []
+
+        @dg.asset_check(asset=answers)
+        def looked_at(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            checked.append(context.run.job_name)
+            return dg.AssetCheckResult(passed=True)
+
+        job = dg.define_asset_job("daily", [answers], tags={"team": "support"})
+        daemon = world.daemon([answers])
+        parts = dg.Definitions(asset_checks=[looked_at], jobs=[job])
+        ours = batchor_definitions([answers], resources=world.resources)
+        daemon.deploy(dg.Definitions.merge(ours, parts))
+        asked = dg.RunRequest(job_name="daily", partition_key="d3", asset_selection=[answers.key])
+        result = daemon.launch(asked)
+        assert result.success
+        assert result.dagster_run.job_name == "daily"
+        assert result.dagster_run.tags["team"] == "support"
+        (check_key,) = looked_at.check_keys
+        only = dg.RunRequest(asset_check_keys=[check_key], asset_selection=[])
+        assert daemon.launch(only).success
+        assert checked == ["__ASSET_JOB"]
+
+    @pytest.mark.parametrize("commit", range(1, 5))
+    def test_a_dead_tick_is_made_up_for(self, world: World, commit: int) -> None:
+        """A tick that dies between two commits would leave a partition behind."""
+        mortal = MortalBatchorResource.of(world)
+        answers = answers_asset()
+        world.request(answers)
+        world.drive(answers)
+        mortal.die_at(commit)
+        with suppress(DiedError):
+            world.finish(answers)
+        mortal.live()
+        world.finish(answers)
+        assert world.materialized()[-1:] == ["d0"]
+        assert world.open_waiters == 0
+
+    @pytest.mark.parametrize("probe", ["store.claim", "submit.intended", "submit.activated"])
+    def test_a_dead_request_is_made_up_for(self, world: World, probe: str) -> None:
+        """A request that dies between two commits would never be answered, or paid twice."""
+        mortal = MortalBatchorResource.of(world)
+        answers = answers_asset()
+        mortal.die_at(1, probe)
+        assert not world.request(answers).success
+        mortal.live()
+        world.finish(answers)
+        assert world.materialized() == ["d0"]
+        assert world.sim.ledger().paid_twice() == []
+
+
+def record_of(world: World, queued: QueuedRun) -> dg.DagsterRun:
+    """What Dagster has on record of a queued run."""
+    run = world.instance.get_run_by_id(queued.run_id)
+    assert run is not None
+    return run
+
+
+def daemon_definitions(world: World, request: dg.RunRequest) -> dg.Definitions:
+    """A code location with one more sensor, which always asks for the same."""
+
+    @dg.sensor(name="again", asset_selection=dg.AssetSelection.all())
+    def again() -> dg.RunRequest:
+        return request
+
+    ours = batchor_definitions([answers_asset()], resources=world.resources)
+    return dg.Definitions.merge(ours, dg.Definitions(sensors=[again]))

@@ -84,6 +84,7 @@ class World:
         }
         self.store = SQLiteStorage(folder / "state.sqlite3")
         self.cursors: dict[str, str | None] = {}
+        self.pass_time: Callable[[float], None] = simulator.advance_time
 
     @property
     def cursor(self) -> str | None:
@@ -123,7 +124,7 @@ class World:
             self.instance,
             store=self.store,
             namespace="default",
-            pass_time=self.sim.advance_time,
+            pass_time=self.pass_time,
             waits_s=(BATCH_SECONDS,),
             cursors=self.cursors,
         )
