@@ -26,8 +26,8 @@ from batchor_dagster.asset.checks import ALL_CHECKS, BatchChecks, check_specs
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.metadata import definition_metadata
 from batchor_dagster.asset.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
-from batchor_dagster.step.compute import compute_function
-from batchor_dagster.step.partition_view import by_partition
+from batchor_dagster.step.compute import compute_function, is_request
+from batchor_dagster.step.inputs import loaded_on_demand
 
 _DIALECTS = {
     "openai": Dialect.OPENAI,
@@ -242,33 +242,15 @@ def batch_asset(
             "check_specs": check_specs(spec.key, declaration.active_checks, spec.partitions_def),
         }
         made: dg.AssetsDefinition = dg.asset(**arguments)(compute)
-        if backfill_policy is None:
-            return made
-        arguments |= {
-            "ins": _ins_by_partition(made, ins or {}),
-            "backfill_policy": backfill_policy,  # in beta: Dagster warns of it
-        }
-        ranged: dg.AssetsDefinition = dg.asset(**arguments)(compute)
-        return ranged
+        arguments["ins"] = loaded_on_demand(
+            made, ins or {}, is_request, as_partitions=backfill_policy is not None
+        )
+        if backfill_policy is not None:  # in beta: Dagster warns of it
+            arguments["backfill_policy"] = backfill_policy
+        asset: dg.AssetsDefinition = dg.asset(**arguments)(compute)
+        return asset
 
     return decorate
-
-
-def _ins_by_partition(
-    made: dg.AssetsDefinition, ins: Mapping[str, dg.AssetIn]
-) -> dict[str, dg.AssetIn]:
-    """Return an asset's inputs, to be loaded as dicts by partition."""
-    types = {
-        name: made.node_def.input_def_named(name).dagster_type
-        for name in made.node_keys_by_input_name
-    }
-    return {
-        name: ins.get(name, dg.AssetIn(key))._replace(
-            dagster_type=by_partition(types[name].typing_type)
-        )
-        for name, key in made.node_keys_by_input_name.items()
-        if not types[name].is_nothing
-    }
 
 
 def _arguments_of(spec: dg.AssetSpec) -> dict[str, Any]:

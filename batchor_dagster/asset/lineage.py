@@ -1,6 +1,6 @@
 """Which upstream columns the columns of a stored table come from, as far as that is known."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,10 +15,42 @@ _ITEM_ID = "item_id"
 _OWN_PREFIX = "batch_"
 
 
-def with_lineage(
+UpstreamColumns = Mapping[str, Sequence[str]]
+"""Columns of upstream frames, by the name of their asset. Stored as JSON."""
+
+
+def upstream_columns(
     context: dg.AssetExecutionContext,
     declaration: BatchAssetDeclaration,
     arguments: Mapping[str, Any],
+) -> UpstreamColumns:
+    """Return the columns of the only upstream frame that the declaration names.
+
+    They are looked up in a request, which has its inputs loaded, for the materialize run that has
+    not.
+
+    Args:
+        context: Of the step.
+        declaration: Of its asset.
+        arguments: What the user's function is called with, by parameter.
+
+    Returns:
+        Nothing where the lineage is not taken from names.
+    """
+    if declaration.column_lineage is not None:
+        return {}
+    frames = _frame_columns(context, arguments)
+    if len(frames) != 1:
+        return {}
+    ((key, columns),) = frames.items()
+    named = {source for sources in _sources(declaration).values() for source in sources}
+    return {key.to_user_string(): [column for column in columns if column in named]}
+
+
+def with_lineage(
+    context: dg.AssetExecutionContext,
+    declaration: BatchAssetDeclaration,
+    columns: UpstreamColumns,
     events: Iterable[Any],
 ) -> Iterator[Any]:
     """Pass on a step's events, and add column lineage to what is materialized.
@@ -26,12 +58,13 @@ def with_lineage(
     Args:
         context: Of the step.
         declaration: Of its asset.
-        arguments: What the user's function would be called with, by parameter.
+        columns: What ``upstream_columns`` returned in the request.
         events: Of the step.
     """
+    frames = {dg.AssetKey.from_user_string(name): theirs for name, theirs in columns.items()}
     for event in events:
         if isinstance(event, dg.MaterializeResult):
-            lineage = column_lineage(declaration, _frame_columns(context, arguments))
+            lineage = column_lineage(declaration, frames)
             if lineage is not None:
                 context.add_asset_metadata({META_COLUMN_LINEAGE: lineage}, declaration.key)
         yield event
@@ -54,15 +87,20 @@ def column_lineage(
     if len(frames) != 1:
         return None
     ((key, columns),) = frames.items()
-    sources = {name: [name] for name in declaration.keep}
-    sources |= {name: _prompt_columns(declaration) for name in _answer_columns(declaration)}
-    sources[_ITEM_ID] = [declaration.id_column] if declaration.id_column else []
     return _lineage(
         {
             name: [dg.TableColumnDep(key, source) for source in theirs if source in columns]
-            for name, theirs in sources.items()
+            for name, theirs in _sources(declaration).items()
         }
     )
+
+
+def _sources(declaration: BatchAssetDeclaration) -> dict[str, list[str]]:
+    """Return the names of upstream columns that each stored column may come from."""
+    sources = {name: [name] for name in declaration.keep}
+    sources |= {name: _prompt_columns(declaration) for name in _answer_columns(declaration)}
+    sources[_ITEM_ID] = [declaration.id_column] if declaration.id_column else []
+    return sources
 
 
 def _lineage(

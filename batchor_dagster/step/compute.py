@@ -11,11 +11,11 @@ import dagster as dg
 from batchor_core.integration import Items
 from batchor_dagster.asset.checks import with_all_checks
 from batchor_dagster.asset.declaration import BatchAssetDeclaration, attach
-from batchor_dagster.asset.lineage import with_lineage
+from batchor_dagster.asset.lineage import UpstreamColumns, upstream_columns, with_lineage
 from batchor_dagster.asset.run_config import BatchRunConfig
 from batchor_dagster.constants import TAG_ASSET, TAG_BATCH_RUN
 from batchor_dagster.resources.connections import BATCHOR_RESOURCE, location_of, open_runner
-from batchor_dagster.step.materialize import has_failed_verdict, materialize
+from batchor_dagster.step.materialize import has_failed_verdict, materialize, stored_columns
 from batchor_dagster.step.partition_view import StepInputs
 from batchor_dagster.step.request import request
 from batchor_dagster.step.step import Step, explained
@@ -76,7 +76,8 @@ def compute_function(
         given = arguments.get(_CONFIG)
         config = given if isinstance(given, BatchRunConfig) else BatchRunConfig()
         named = replace(declaration, key=context.asset_key)  # it may have a prefix by now
-        events = with_lineage(context, named, arguments, _run_step(context, named, read, config))
+        columns = upstream_columns(context, named, arguments)
+        events = _run_step(context, named, read, config, columns)
         yield from with_all_checks(context, events)
 
     signature = inspect.Signature([_CONTEXT, *theirs.parameters, *_ours(theirs, declaration)])
@@ -106,11 +107,25 @@ def _ours(function: UserFunction, declaration: BatchAssetDeclaration) -> list[in
     ]
 
 
+def is_request(context: dg.AssetExecutionContext) -> bool:
+    """Whether a step of a batch asset asks for answers, and so needs its inputs.
+
+    A materialize run does not. Nor does a hold, which has nothing to do at all.
+    """
+    tags = context.run.tags
+    if is_hold(tags):
+        return False
+    if tags.get(TAG_ASSET) != context.asset_key.to_user_string():
+        return True
+    return context.run.parent_run_id is not None and _is_asked_again(context)
+
+
 def _run_step(
     context: dg.AssetExecutionContext,
     declaration: BatchAssetDeclaration,
     read: Callable[[str | None], Items],
     config: BatchRunConfig,
+    columns: UpstreamColumns,
 ) -> Iterator[Any]:
     tags = context.run.tags
     if is_hold(tags):
@@ -118,14 +133,22 @@ def _run_step(
         return
     with explained(), open_runner(context.resources, location_of(context.run)) as runner:
         step = Step(
-            context=context, declaration=declaration, runner=runner, read=read, config=config
+            context=context,
+            declaration=declaration,
+            runner=runner,
+            read=read,
+            config=config,
+            upstream_columns=columns,
         )
-        if tags.get(TAG_ASSET) != declaration.name or _is_asked_again(step):
-            yield from request(step)
+        if is_request(context):
+            yield from with_lineage(context, declaration, columns, request(step))
         else:
-            yield from materialize(step, tags[TAG_BATCH_RUN])
+            stored = stored_columns(step)
+            events = materialize(step, tags[TAG_BATCH_RUN])
+            yield from with_lineage(context, declaration, stored, events)
 
 
-def _is_asked_again(step: Step) -> bool:
+def _is_asked_again(context: dg.AssetExecutionContext) -> bool:
     """Whether somebody re-executes a materialize run after its verdict: a new request, then."""
-    return step.context.run.parent_run_id is not None and has_failed_verdict(step)
+    with open_runner(context.resources, location_of(context.run)) as runner:
+        return has_failed_verdict(context.run.tags, runner.store)

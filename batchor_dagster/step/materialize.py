@@ -10,8 +10,9 @@ import dagster as dg
 import polars as pl
 
 from batchor_core import Run, RunState
-from batchor_core.integration import MemberResults, Waiter
+from batchor_core.integration import MemberResults, Store, Waiter
 from batchor_dagster.asset.checks import blocking_failures, check_results, evaluations
+from batchor_dagster.asset.lineage import UpstreamColumns
 from batchor_dagster.asset.metadata import (
     PartitionTotals,
     partition_metadata,
@@ -64,8 +65,9 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
     Raises:
         dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
     """
-    waiter = _tagged_waiter(step)
-    launch = _tagged_launch(step, waiter)
+    tags = step.context.run.tags
+    waiter = _tagged_waiter(tags, step.runner.store)
+    launch = _tagged_launch(tags, waiter)
     if waiter.run_id != run_id or launch is None or launch.partitions != step.partitions:
         raise dg.Failure(
             description="partitions that this Dagster run was to materialize have been asked for "
@@ -94,10 +96,16 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
         yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
 
 
-def has_failed_verdict(step: Step) -> bool:
-    """Whether what this Dagster run is to materialize was judged as failed before."""
-    launch = _tagged_launch(step, _tagged_waiter(step))
+def has_failed_verdict(tags: Mapping[str, str], store: Store) -> bool:
+    """Whether what a Dagster run is to materialize was judged as failed before."""
+    launch = _tagged_launch(tags, _tagged_waiter(tags, store))
     return launch is not None and launch.is_verdict
+
+
+def stored_columns(step: Step) -> UpstreamColumns:
+    """Return the upstream columns that the request has stored for this materialize run."""
+    waiter = _tagged_waiter(step.context.run.tags, step.runner.store)
+    return LaunchSpec.of_waiter(waiter).upstream_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +214,7 @@ def _store_verdict(step: Step, reason: str) -> None:
     """
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
-        launch = _tagged_launch(step, waiter)
+        launch = _tagged_launch(step.context.run.tags, waiter)
         if launch is None or launch.partitions != step.partitions:
             return None
         failed = dataclasses.replace(launch, is_verdict=True).ended(LaunchState.FAILED, reason)
@@ -218,12 +226,12 @@ def _store_verdict(step: Step, reason: str) -> None:
     step.runner.store.release_members(run_id, step.identities(step.partitions))
 
 
-def _tagged_waiter(step: Step) -> Waiter:
-    return step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
+def _tagged_waiter(tags: Mapping[str, str], store: Store) -> Waiter:
+    return store.get_waiter(tags[TAG_WAITER])
 
 
-def _tagged_launch(step: Step, waiter: Waiter) -> Launch | None:
-    """Return the launch that this Dagster run is for; None if it is not there any more."""
+def _tagged_launch(tags: Mapping[str, str], waiter: Waiter) -> Launch | None:
+    """Return the launch that a Dagster run is for; None if it is not there any more."""
     launches = launches_of(waiter, LaunchSpec.of_waiter(waiter))
-    index = int(step.context.run.tags[TAG_LAUNCH])
+    index = int(tags[TAG_LAUNCH])
     return launches[index] if index < len(launches) else None

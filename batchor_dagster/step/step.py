@@ -10,6 +10,7 @@ import dagster as dg
 from batchor_core import BatchorError, BatchRunner, BudgetPolicy, ConfigurationError
 from batchor_core.integration import Identity, Items, ProviderConfig
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
+from batchor_dagster.asset.lineage import UpstreamColumns
 from batchor_dagster.asset.run_config import BatchRunConfig
 from batchor_dagster.resources import BatchorResource, ModelRequest
 from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
@@ -26,6 +27,7 @@ class Step:
         read: Calls the user's function for one partition of several, or (None) for a step of one
             partition or none; only requests do.
         config: What was said of this Dagster run.
+        upstream_columns: Of the inputs, for the lineage; only requests have them loaded.
     """
 
     context: dg.AssetExecutionContext
@@ -33,6 +35,7 @@ class Step:
     runner: BatchRunner
     read: Callable[[str | None], Items]
     config: BatchRunConfig
+    upstream_columns: UpstreamColumns
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
@@ -92,6 +95,7 @@ class Step:
             asked_by=spec,
             in_step=self.waits,
             cancel_on_termination=self.declaration.cancel_on_termination,
+            upstream_columns=self.upstream_columns,
         )
 
     def provider_config(self) -> ProviderConfig:

@@ -8,7 +8,7 @@ This package imports nothing of pytest, and nothing else of ``batchor_dagster`` 
 """
 
 from batchor_dagster.testing.clock import MovedClock
-from batchor_dagster.testing.daemon import InProcessDaemon
+from batchor_dagster.testing.daemon import InProcessDaemon, QueuedRun
 from batchor_dagster.testing.environment import simulated_environment
 from batchor_dagster.testing.materialize import materialize_batch_assets
 from batchor_dagster.testing.result import BatchMaterializeResult
@@ -17,6 +17,7 @@ __all__ = [
     "BatchMaterializeResult",
     "InProcessDaemon",
     "MovedClock",
+    "QueuedRun",
     "materialize_batch_assets",
     "simulated_environment",
 ]

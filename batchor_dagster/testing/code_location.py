@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +14,22 @@ from batchor_dagster.resources.connections import BATCHOR_RESOURCE
 from batchor_dagster.sensors.builder import build_batch_sensors
 from batchor_dagster.testing.resources import Place
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wave:
+    """Assets that are asked for together.
+
+    Attributes:
+        keys: In their order.
+        is_partitioned: Whether they have partitions.
+        is_serial: Whether a partition is asked for when the one before it is materialized, because
+            an asset depends on its own.
+    """
+
+    keys: list[dg.AssetKey]
+    is_partitioned: bool
+    is_serial: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +69,13 @@ class CodeLocation:
         )
         return cls(definitions=definitions, resources=resources)
 
-    def waves(self, selection: Any) -> Iterator[tuple[list[dg.AssetKey], bool]]:
-        """Yield what to ask for together, in order, and whether it has partitions.
+    @cached_property
+    def graph(self) -> Any:
+        """All assets, and what depends on what."""
+        return self.definitions.get_repository_def().asset_graph
+
+    def waves(self, selection: Any) -> Iterator[Wave]:
+        """Yield what to ask for together, in order.
 
         As a backfill does: assets of one partitioning go together; those of another one that
         depend on them come when they are materialized.
@@ -61,7 +83,7 @@ class CodeLocation:
         Raises:
             ValueError: The selected assets have several kinds of partitions.
         """
-        graph = self.definitions.get_repository_def().asset_graph
+        graph = self.graph
         wanted = dg.AssetSelection.all() if selection is None else _coerced(selection)
         selected = wanted.resolve(graph) & graph.executable_asset_keys
         kinds = {graph.get(key).partitions_def for key in selected} - {None}
@@ -77,15 +99,17 @@ class CodeLocation:
                     (
                         level[parent]
                         + (_is_partitioned(graph, parent) != _is_partitioned(graph, key))
-                        for parent in graph.get(key).parent_keys & selected
+                        for parent in _other_parents(graph, key) & selected
                     ),
                     default=0,
                 )
         order = sorted(level, key=lambda key: (level[key], _is_partitioned(graph, key)))
-        for (_, partitioned), keys in groupby(
+        for (_, partitioned), found in groupby(
             order, key=lambda key: (level[key], _is_partitioned(graph, key))
         ):
-            yield list(keys), partitioned
+            keys = list(found)
+            serial = any(key in graph.get(key).parent_keys for key in keys)
+            yield Wave(keys=keys, is_partitioned=partitioned, is_serial=serial)
 
 
 def _definitions_of(assets: Iterable[Any]) -> dg.Definitions:
@@ -119,6 +143,11 @@ def _coerced(selection: Any) -> dg.AssetSelection:
             return dg.AssetSelection.from_coercible(selection)
         case _:
             return dg.AssetSelection.assets(*selection)
+
+
+def _other_parents(graph: Any, key: dg.AssetKey) -> set[dg.AssetKey]:
+    """Return what an asset depends on, but for itself, as a running total does."""
+    return set(graph.get(key).parent_keys) - {key}
 
 
 def _is_partitioned(graph: Any, key: dg.AssetKey) -> bool:

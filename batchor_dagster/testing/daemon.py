@@ -1,6 +1,8 @@
 """What Dagster's daemon does for batch assets, in this process and only when told to."""
 
+import uuid
 from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -14,13 +16,30 @@ WAITS_S = tuple(30.0 * 2**n for n in range(15))
 """How long providers are waited for while nothing happens, in seconds: six days and a bit."""
 
 _MOST_ROUNDS = 1_000
+_WAITING = dg.DagsterRunStatus.STARTING
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuedRun:
+    """A Dagster run that is on record and waits for a slot.
+
+    Attributes:
+        request: What a sensor asked for.
+        run_id: Of the Dagster run.
+    """
+
+    request: dg.RunRequest
+    run_id: str
 
 
 class InProcessDaemon:
     """Evaluates the two sensors of a code location, and executes the Dagster runs they ask for.
 
+    A tick or a Dagster run that ends with an exception leaves behind what it had stored by then, as
+    in a process that is killed: the cursor is stored after the tick.
+
     Args:
-        definitions: The code location, with its sensors.
+        definitions: The code location, with its sensors; ``deploy`` puts another in its place.
         instance: Where Dagster's runs and events are kept.
         store: The batch runs' store.
         namespace: Whose batch runs they are.
@@ -53,6 +72,10 @@ class InProcessDaemon:
         for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
             self._store.note_heartbeat(self._namespace, sensor, MINIMUM_INTERVAL_SECONDS)
 
+    def deploy(self, definitions: dg.Definitions) -> None:
+        """Go on with other definitions: runs, cursors and the queue stay as they are."""
+        self._definitions = definitions
+
     def tick(self, sensor: str) -> Any:
         """Evaluate a sensor; return its run requests, skip message and asset events."""
         repository = self._definitions.get_repository_def()
@@ -74,25 +97,77 @@ class InProcessDaemon:
         self._cursors[sensor] = data.cursor
         return data
 
+    def requests(self, sensor: str) -> list[dg.RunRequest]:
+        """Evaluate a sensor; return what is to be launched.
+
+        A request whose run key was used before is left out, whatever became of its Dagster run, as
+        Dagster's daemon does.
+        """
+        asked = self.tick(sensor).run_requests or ()
+        return [request for request in asked if not self._is_used(request.run_key)]
+
     def launch(
-        self, request: dg.RunRequest, *, raise_on_error: bool = False
+        self, request: dg.RunRequest, *, raise_on_error: bool = False, run_id: str | None = None
     ) -> dg.ExecuteInProcessResult:
-        """Execute what a sensor asked for: a run of the advance job, or of some assets."""
-        job = self._definitions.get_repository_def().get_job(request.job_name or ADVANCE_JOB)
-        if request.asset_check_keys is not None:
-            job = job.get_subset(
-                asset_selection=set(request.asset_selection or ()),
-                asset_check_selection=set(request.asset_check_keys),
-            )
-        is_whole = request.asset_selection is None or request.asset_check_keys is not None
-        return job.execute_in_process(
-            asset_selection=None if is_whole else list(request.asset_selection or ()),
-            partition_key=request.partition_key,
+        """Execute what a sensor asked for: a run of a job, or of some assets.
+
+        Args:
+            request: Of a sensor.
+            raise_on_error: Whether to raise what a step fails with.
+            run_id: Of the Dagster run; default: a fresh one.
+        """
+        job, selection = self._target(request)
+        result: dg.ExecuteInProcessResult = job.execute_in_process(
             run_config=request.run_config,
-            tags={**request.tags, TAG_RUN_KEY: str(request.run_key)},
+            asset_selection=selection,
+            partition_key=request.partition_key,
+            tags=_tags(request),
             instance=self._instance,
             raise_on_error=raise_on_error,
+            run_id=run_id,
         )
+        return result
+
+    def enqueue(self, request: dg.RunRequest) -> QueuedRun:
+        """Put what a sensor asked for on record as a Dagster run that waits for a worker.
+
+        ``execute`` it when there is one: in any order, or never. Its status is STARTING, since
+        Dagster queues nothing without a code server.
+        """
+        job, selection = self._target(request)
+        tags = {**job.run_tags, **_tags(request)}
+        subset = job.get_subset(asset_selection=frozenset(selection)) if selection else job
+        if request.partition_key is not None and subset.partitions_def is not None:
+            tags |= subset.partitions_def.get_tags_for_partition_key(request.partition_key)
+        run = dg.DagsterRun(
+            job_name=job.name,
+            run_id=str(uuid.uuid4()),
+            run_config=request.run_config,
+            tags=tags,
+            status=_WAITING,
+            asset_selection=frozenset(selection) if selection else None,
+        )
+        self._instance.add_run(run)
+        return QueuedRun(request=request, run_id=run.run_id)
+
+    def execute(
+        self, queued: QueuedRun, *, raise_on_error: bool = False
+    ) -> dg.ExecuteInProcessResult | None:
+        """Execute a queued Dagster run, by the definitions of now.
+
+        Returns:
+            None if it was terminated in the queue; or if there is nothing any more that it could
+            execute, so that it is on record as failed.
+        """
+        run = self._instance.get_run_by_id(queued.run_id)
+        if run is None or run.status is not _WAITING:
+            return None
+        self._instance.delete_run(run.run_id)  # it is made anew, under the same id
+        try:
+            return self.launch(queued.request, raise_on_error=raise_on_error, run_id=run.run_id)
+        except dg.DagsterInvalidSubsetError:
+            self._instance.add_run(run.with_status(dg.DagsterRunStatus.FAILURE))
+            return None
 
     def materialize(
         self,
@@ -119,8 +194,7 @@ class InProcessDaemon:
 
     def advance(self) -> list[dg.ExecuteInProcessResult]:
         """Do what is heavy and due now; return the Dagster runs of the advance job."""
-        asked = self.tick(ADVANCE_SENSOR).run_requests or ()
-        return [self.launch(request) for request in asked]
+        return [self.launch(request) for request in self.requests(ADVANCE_SENSOR)]
 
     def drive(self) -> list[dg.ExecuteInProcessResult]:
         """Advance all batch runs to their end, time passing whenever a provider is waited for.
@@ -148,7 +222,7 @@ class InProcessDaemon:
         results: list[dg.ExecuteInProcessResult] = []
         while True:
             before = self._open_waiters()
-            asked = self.tick(MATERIALIZE_SENSOR).run_requests or ()
+            asked = self.requests(MATERIALIZE_SENSOR)
             if not asked and self._open_waiters() == before:
                 return results
             results += [self.launch(request, raise_on_error=raise_on_error) for request in asked]
@@ -172,6 +246,34 @@ class InProcessDaemon:
             results += served
         return results
 
+    def _target(self, request: dg.RunRequest) -> tuple[Any, list[dg.AssetKey] | None]:
+        """Return the job of a request, and which of its assets are selected (None: all)."""
+        definitions, keys = self._definitions, request.asset_selection
+        if keys is None and request.asset_check_keys is None:
+            return definitions.resolve_job_def(request.job_name or ADVANCE_JOB), None
+        job = (
+            definitions.resolve_implicit_global_asset_job_def()
+            if request.job_name is None
+            else definitions.resolve_job_def(request.job_name)
+        )
+        checks, selected = set(request.asset_check_keys or ()), frozenset(keys or ())
+        if checks <= job.asset_layer.asset_graph.get_check_keys_for_assets(selected):
+            return job, list(selected)
+        # Checks of other assets: Dagster's in-process execution knows no selection of those.
+        return job.get_subset(asset_selection=selected, asset_check_selection=checks), None
+
+    def _is_used(self, run_key: str | None) -> bool:
+        if run_key is None:
+            return False
+        used = dg.RunsFilter(tags={TAG_RUN_KEY: run_key})
+        return bool(self._instance.get_run_records(used, limit=1))
+
     def _open_waiters(self) -> int:
         waiters = self._store.list_waiters(namespace=self._namespace, states=[WaiterState.OPEN])
         return len(waiters)
+
+
+def _tags(request: dg.RunRequest) -> dict[str, str]:
+    """Return the tags of a request's Dagster run, as Dagster's daemon sets them."""
+    key = {} if request.run_key is None else {TAG_RUN_KEY: request.run_key}
+    return {**request.tags, **key}

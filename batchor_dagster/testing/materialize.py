@@ -18,9 +18,10 @@ from batchor_core.simulator import Simulator
 from batchor_dagster.constants import TAG_PARTITION_RANGE_END, TAG_PARTITION_RANGE_START
 from batchor_dagster.resources.connections import open_runner
 from batchor_dagster.testing.clock import MovedClock
-from batchor_dagster.testing.code_location import CodeLocation
+from batchor_dagster.testing.code_location import CodeLocation, Wave
 from batchor_dagster.testing.daemon import InProcessDaemon
 from batchor_dagster.testing.environment import simulated_environment
+from batchor_dagster.testing.outcome import Outcome, Wanted, failure_message
 from batchor_dagster.testing.resources import Place
 from batchor_dagster.testing.result import BatchMaterializeResult
 
@@ -31,6 +32,17 @@ class _Partitions:
 
     key: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+
+    def keys_of(self, asset: Any, instance: dg.DagsterInstance) -> Sequence[str | None]:
+        """Return the partitions of an asset that are asked for; None stands for all of it."""
+        if not self.tags:
+            return [self.key]
+        ends = dg.PartitionKeyRange(
+            self.tags[TAG_PARTITION_RANGE_START], self.tags[TAG_PARTITION_RANGE_END]
+        )
+        with dg.partition_loading_context(dynamic_partitions_store=instance):
+            keys: Sequence[str] = asset.partitions_def.get_partition_keys_in_range(ends)
+        return keys
 
 
 def materialize_batch_assets(
@@ -62,7 +74,9 @@ def materialize_batch_assets(
     ``BatchParquetIOManager`` in ``folder``.
 
     Partitioned assets are asked for once for each key, in one run of their own; assets without
-    partitions before them or, where they depend on them, afterwards, as by a backfill.
+    partitions before them or, where they depend on them, afterwards, as by a backfill. Where an
+    asset depends on its own earlier partitions, each is seen through before the next: name them in
+    their order.
 
     Args:
         assets: Assets and asset checks, or the whole ``Definitions`` of a code location, which has
@@ -82,8 +96,8 @@ def materialize_batch_assets(
         raise_on_error: Raise what fails first; otherwise the result says what failed.
 
     Raises:
-        dagster.Failure: A partition's verdict is that it failed, or it was not materialized for
-            another reason, and ``raise_on_error`` is set.
+        dagster.Failure: A partition's verdict is that it failed, an asset was not materialized for
+            another reason, or its blocking check failed, and ``raise_on_error`` is set.
         ConfigurationError: There is no batch asset, or its resource or the sensors are missing.
         ValueError: The selected assets have several kinds of partitions, or keys are missing.
     """
@@ -132,6 +146,7 @@ class _Attempt:
         )
         self._earlier_waiters = {waiter.waiter_id for waiter in self._all_waiters()}
         self._earlier_runs = {run.run_id for run in self._all_runs()}
+        self._wanted: list[Wanted] = []
         self._requests: list[dg.ExecuteInProcessResult] = []
         self._served: list[dg.ExecuteInProcessResult] = []
 
@@ -145,25 +160,40 @@ class _Attempt:
     ) -> None:
         """Ask for what is selected, and see it through; stop at what others would build on."""
         waves = list(self._location.waves(selection))
-        if any(is_partitioned for _, is_partitioned in waves) != bool(partitions):
+        if any(wave.is_partitioned for wave in waves) != bool(partitions):
             raise ValueError(
                 "give partition_key, partition_keys or partition_range where partitioned assets "
                 "are selected, and only there"
             )
+        self._wanted = [one for wave in waves for one in self._wanted_of(wave, partitions)]
         self._daemon.show_life()
-        for keys, is_partitioned in waves:
-            for one in partitions if is_partitioned else [_Partitions()]:
+        for wave in waves:
+            for one in partitions if wave.is_partitioned else [_Partitions()]:
                 asked = self._daemon.materialize(
-                    keys,
+                    wave.keys,
                     partition_key=one.key,
                     run_config=run_config,
                     tags=tags | one.tags,
                     raise_on_error=self._raise_on_error,
                 )
                 self._requests.append(asked)
-            self._served += self._daemon.finish(raise_on_error=self._raise_on_error)
-            if self._problems():
+                if wave.is_serial:
+                    self._see_through()
+            self._see_through()
+            if self._problems(self._wanted_of(wave, partitions)):
                 break
+
+    def _wanted_of(self, wave: Wave, partitions: Sequence[_Partitions]) -> list[Wanted]:
+        """Return the assets of a wave with each of the partitions that are asked for."""
+        return [
+            (key, partition)
+            for one in (partitions if wave.is_partitioned else [_Partitions()])
+            for key in wave.keys
+            for partition in one.keys_of(self._location.graph.get(key), self._instance)
+        ]
+
+    def _see_through(self) -> None:
+        self._served += self._daemon.finish(raise_on_error=self._raise_on_error)
 
     def result(self, folder: Path, ledger: Mapping[str, Any]) -> BatchMaterializeResult:
         """Return what came of it.
@@ -171,7 +201,7 @@ class _Attempt:
         Raises:
             dagster.Failure: Something is amiss, and that is to be raised.
         """
-        problems = self._problems()
+        problems = self._problems(self._wanted)
         if problems and self._raise_on_error:
             raise dg.Failure("\n".join(problems))
         runs = [run for run in self._all_runs() if run.run_id not in self._earlier_runs]
@@ -187,10 +217,15 @@ class _Attempt:
             definitions=self._location.definitions,
         )
 
-    def _problems(self) -> list[str]:
-        """Return why something has not materialized."""
+    def _problems(self, wanted: Sequence[Wanted]) -> list[str]:
+        """Return why something that is wanted by now is not there."""
+        outcome = Outcome(self._location.graph, [*self._requests, *self._served])
+        return self._failures() or outcome.problems(wanted)
+
+    def _failures(self) -> list[str]:
+        """Return what has failed for good by now."""
         failed = [
-            f"{event.step_key}: {_message(event)}"
+            f"{event.step_key}: {failure_message(event)}"
             for asked in self._requests
             for event in asked.get_step_failure_events()
         ]
@@ -235,14 +270,3 @@ def _temporary_folder(kept: ExitStack) -> Path:
 
 def _name(waiter: Waiter) -> str:
     return f"{waiter.asset}[{', '.join(waiter.partitions)}]" if waiter.partitions else waiter.asset
-
-
-def _message(event: dg.DagsterEvent) -> str:
-    """Return what a step failed with: its own words, or what its function has raised."""
-    data = event.step_failure_data
-    if data.user_failure_data is not None and data.user_failure_data.description:
-        return str(data.user_failure_data.description)
-    error = data.error
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return error.message.strip() if error is not None else "failed"

@@ -19,8 +19,10 @@ class BatchMaterializeResult:
     """The outcome of ``materialize_batch_assets``.
 
     Attributes:
-        success: Whether everything that was selected materialized.
-        problems: Why something did not, for people.
+        success: Whether every asset that was selected is materialized, for each partition that was
+            asked for, and no blocking check of theirs has failed.
+        problems: Why something is not there, for people; what only lacks what it builds on is not
+            named.
         requests: The Dagster runs that asked, in their order.
         dagster_runs: All Dagster runs of assets: those that asked, and those that the sensor
             launched to materialize what was answered.

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,20 @@ _KEPT_DAGSTER_TAGS = frozenset(
 """Of Dagster's own tags, those that say how a run is to be executed; the others say what it was."""
 
 _NOT_THE_TEAMS = ("dagster/", ".dagster/", "batchor/")
+
+
+_DEMANDED = frozenset(
+    {
+        "backfill",
+        "cancel_on_termination",
+        "job",
+        "repository",
+        "run_config",
+        "selection",
+        "tags",
+    }
+)
+"""What two requests have to agree in to be served together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +59,7 @@ class LaunchSpec:
         in_step: Whether the request's own step delivers, so that no other run may as long as it is
             alive.
         cancel_on_termination: Whether its end may cancel the batch run.
+        upstream_columns: The columns of the frames that the rows were made of, by input.
     """
 
     dagster_run: str
@@ -59,6 +74,7 @@ class LaunchSpec:
     hold: str | None = None
     in_step: bool = False
     cancel_on_termination: bool = True
+    upstream_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of_run(
@@ -69,6 +85,7 @@ class LaunchSpec:
         asked_by: "LaunchSpec | None",
         in_step: bool,
         cancel_on_termination: bool,
+        upstream_columns: Mapping[str, Sequence[str]],
     ) -> "LaunchSpec":
         """Return what a Dagster run asks for.
 
@@ -79,6 +96,7 @@ class LaunchSpec:
                 request is part of such a run.
             in_step: As stored.
             cancel_on_termination: As stored.
+            upstream_columns: As stored.
         """
         root = asked_by.root_run if asked_by else run.root_run_id or run.run_id
         return cls(
@@ -92,6 +110,7 @@ class LaunchSpec:
             tags=_kept(run.tags),
             in_step=in_step,
             cancel_on_termination=cancel_on_termination,
+            upstream_columns=upstream_columns,
         )
 
     @classmethod
@@ -116,8 +135,8 @@ class LaunchSpec:
         """
         if self.in_step or self.shared:
             return None
-        who_asked = {"dagster_run": None, "root_run": None, "joined": (), "hold": None}
-        text = json.dumps(self.payload() | who_asked, sort_keys=True, default=str)
+        values = {name: value for name, value in self.payload().items() if name in _DEMANDED}
+        text = json.dumps(values, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ from batchor_dagster import (
     build_batch_sensors,
 )
 from batchor_dagster.testing import (
+    QueuedRun,
     materialize_batch_assets,
     simulated_environment,
 )
 from batchor_dagster.testing.fixtures import batchor_simulator, batchor_simulator_options
-from tests.dagster.world import DAYS, Verdict, answers_asset
+from batchor_dagster.waiting.sensor_status import MATERIALIZE_SENSOR
+from tests.core.mortal import DiedError
+from tests.dagster.mortality import MortalBatchorResource
+from tests.dagster.world import DAYS, Verdict, World, answers_asset
 
 __all__ = ["batchor_simulator", "batchor_simulator_options"]
 
@@ -452,3 +457,222 @@ def test_kit_needs_no_pytest() -> None:
         "import batchor_dagster.testing; assert 'pytest' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_a_descendant_that_always_fails_is_told(simulator: Simulator) -> None:
+    """A test would pass although what builds on the answers never materializes."""
+
+    @dg.asset(partitions_def=DAYS)
+    def broken(answers: pl.DataFrame) -> None:
+        raise LookupError("no such column")
+
+    @dg.asset(deps=[broken], partitions_def=DAYS)
+    def last() -> None: ...
+
+    @dg.asset(deps=[broken])
+    def after() -> None: ...
+
+    result = materialize_batch_assets(
+        [answers_asset(), broken, last, labels, after],
+        partition_keys=["d1", "d2"],
+        simulator=simulator,
+        raise_on_error=False,
+    )
+    assert not result.success
+    why = "LookupError: no such column"
+    assert result.problems == [f"broken[{day}]: {why}" for day in ("d1", "d2")]
+    assert set(result.partitions("labels")) == {"d1", "d2"}
+    assert result.partitions("after") == []  # a backfill would not come to it either
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_blocking_check_that_fails_is_told(*, crashes: bool) -> None:
+    """A test would pass although the pipeline stops at its own check."""
+    one = one_row()
+
+    @dg.asset_check(asset=one, blocking=True)
+    def good(one: pl.DataFrame) -> dg.AssetCheckResult:
+        if crashes:
+            raise LookupError("no such column")
+        return dg.AssetCheckResult(passed=False)
+
+    result = materialize_batch_assets([one, good], raise_on_error=False)
+    assert not result.success
+    assert "'good'" in result.problems[0]
+
+
+def test_what_yields_nothing_is_told() -> None:
+    """A test would pass although an asset was skipped."""
+    skipped = dg.asset(name="skipped", deps=["one"], output_required=False)
+
+    def nothing() -> Iterator[Any]:
+        yield from ()
+
+    result = materialize_batch_assets([one_row(), skipped(nothing)], raise_on_error=False)
+    assert result.problems == ["skipped: it was not materialized"]
+
+
+def running_total(name: str, seen: list[int]) -> dg.AssetsDefinition:
+    """An asset that takes the answers of a day to its own of the day before."""
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @dg.asset(
+        name=name, partitions_def=DAILY, ins={"total": dg.AssetIn(name, partition_mapping=before)}
+    )
+    def total(total: pl.DataFrame | None, answers: pl.DataFrame) -> pl.DataFrame:
+        seen.append(0 if total is None else total.height)
+        return answers if total is None else pl.concat([total, answers])
+
+    return total
+
+
+DAILY = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
+TWO_DAYS = ["2026-01-01", "2026-01-02"]
+
+
+def test_an_asset_that_depends_on_itself() -> None:
+    """A pipeline with a running total could not be tested at all."""
+    seen: list[int] = []
+    result = materialize_batch_assets(
+        [answers_asset(partitions_def=DAILY), running_total("total", seen)],
+        partition_keys=TWO_DAYS,
+    )
+    assert result.success
+    assert result.partitions("total") == TWO_DAYS
+    assert seen == [0, 3]
+
+
+def test_a_batch_asset_that_depends_on_itself() -> None:
+    """The second day would be asked before the first has its answers."""
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @batch_asset(
+        model="gpt-4.1-mini",
+        partitions_def=DAILY,
+        ins={"story": dg.AssetIn("story", partition_mapping=before)},
+    )
+    def story(context: dg.AssetExecutionContext, story: pl.DataFrame | None) -> pl.DataFrame:
+        seen.append(story is None)
+        return pl.DataFrame({"prompt": [f"Go on with {context.partition_key}"]})
+
+    seen: list[bool] = []
+    result = materialize_batch_assets([story], partition_keys=TWO_DAYS)
+    assert result.success
+    assert seen == [True, False]
+    assert result.partitions("story") == TWO_DAYS
+
+
+class TestDaemon:
+    """The driving loop, as far as tests of a code location that changes need it."""
+
+    def test_a_run_key_is_launched_once(self, world: World) -> None:
+        """A test would pass because of a second launch that Dagster's daemon never makes."""
+        answers = answers_asset()
+        world.request(answers)
+        world.drive(answers)
+        daemon = world.daemon([answers])
+        (request,) = daemon.requests(MATERIALIZE_SENSOR)
+        daemon.deploy(daemon_definitions(world, request))
+        assert [asked.run_key for asked in daemon.requests("again")] == [request.run_key]
+        daemon.launch(request)
+        assert daemon.requests("again") == []
+
+    def test_a_full_queue_is_emptied_in_any_order(self, world: World) -> None:
+        """Nobody could test what the sensors do while their Dagster runs wait for a slot."""
+        answers = answers_asset()
+        for day in ("d0", "d1", "d2"):
+            world.request(answers, partition=day)
+        world.drive(answers)
+        daemon = world.daemon([answers])
+        queued = [daemon.enqueue(request) for request in daemon.requests(MATERIALIZE_SENSOR)]
+        assert daemon.requests(MATERIALIZE_SENSOR) == []
+        world.instance.report_run_canceled(record_of(world, queued[1]))
+        results = [daemon.execute(run) for run in reversed(queued)]
+        assert [result is not None and result.run_id for result in results] == [
+            queued[2].run_id,
+            False,
+            queued[0].run_id,
+        ]
+        assert world.materialized() == ["d2", "d0"]
+
+    def test_what_was_queued_meets_a_deploy(self, world: World) -> None:
+        """Nobody could test what becomes of a queued run whose asset is gone meanwhile."""
+        answers = answers_asset()
+        world.request(answers)
+        world.drive(answers)
+        daemon = world.daemon([answers])
+        (request,) = daemon.requests(MATERIALIZE_SENSOR)
+        queued = daemon.enqueue(request)
+        daemon.deploy(batchor_definitions([one_row()], resources=world.resources))
+        assert daemon.execute(queued) is None
+        assert record_of(world, queued).status is dg.DagsterRunStatus.FAILURE
+
+    def test_runs_of_jobs_and_of_checks(self, world: World) -> None:
+        """Requests that name a job, or checks, would run as something else."""
+        answers = answers_asset()
+        checked: list[str] = []
+
+        @dg.asset_check(asset=answers)
+        def looked_at(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            checked.append(context.run.job_name)
+            return dg.AssetCheckResult(passed=True)
+
+        job = dg.define_asset_job("daily", [answers], tags={"team": "support"})
+        daemon = world.daemon([answers])
+        parts = dg.Definitions(asset_checks=[looked_at], jobs=[job])
+        ours = batchor_definitions([answers], resources=world.resources)
+        daemon.deploy(dg.Definitions.merge(ours, parts))
+        asked = dg.RunRequest(job_name="daily", partition_key="d3", asset_selection=[answers.key])
+        result = daemon.launch(asked)
+        assert result.success
+        assert result.dagster_run.job_name == "daily"
+        assert result.dagster_run.tags["team"] == "support"
+        (check_key,) = looked_at.check_keys
+        only = dg.RunRequest(asset_check_keys=[check_key], asset_selection=[])
+        assert daemon.launch(only).success
+        assert checked == ["__ASSET_JOB"]
+
+    @pytest.mark.parametrize("commit", range(1, 5))
+    def test_a_dead_tick_is_made_up_for(self, world: World, commit: int) -> None:
+        """A tick that dies between two commits would leave a partition behind."""
+        mortal = MortalBatchorResource.of(world)
+        answers = answers_asset()
+        world.request(answers)
+        world.drive(answers)
+        mortal.die_at(commit)
+        with suppress(DiedError):
+            world.finish(answers)
+        mortal.live()
+        world.finish(answers)
+        assert world.materialized()[-1:] == ["d0"]
+        assert world.open_waiters == 0
+
+    @pytest.mark.parametrize("probe", ["store.claim", "submit.intended", "submit.activated"])
+    def test_a_dead_request_is_made_up_for(self, world: World, probe: str) -> None:
+        """A request that dies between two commits would never be answered, or paid twice."""
+        mortal = MortalBatchorResource.of(world)
+        answers = answers_asset()
+        mortal.die_at(1, probe)
+        assert not world.request(answers).success
+        mortal.live()
+        world.finish(answers)
+        assert world.materialized() == ["d0"]
+        assert world.sim.ledger().paid_twice() == []
+
+
+def record_of(world: World, queued: QueuedRun) -> dg.DagsterRun:
+    """What Dagster has on record of a queued run."""
+    run = world.instance.get_run_by_id(queued.run_id)
+    assert run is not None
+    return run
+
+
+def daemon_definitions(world: World, request: dg.RunRequest) -> dg.Definitions:
+    """A code location with one more sensor, which always asks for the same."""
+
+    @dg.sensor(name="again", asset_selection=dg.AssetSelection.all())
+    def again() -> dg.RunRequest:
+        return request
+
+    ours = batchor_definitions([answers_asset()], resources=world.resources)
+    return dg.Definitions.merge(ours, dg.Definitions(sensors=[again]))

@@ -13,6 +13,8 @@ from typing import Any
 import dagster as dg
 import polars as pl
 from dagster import DagsterInstance, ExecuteInProcessResult
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run_iterator
 from pydantic import BaseModel
 
 from batchor_core import RetryPolicy, SQLiteStorage
@@ -85,6 +87,7 @@ class World:
         }
         self.store = SQLiteStorage(folder / "state.sqlite3")
         self.cursors: dict[str, str | None] = {}
+        self.pass_time: Callable[[float], None] = simulator.advance_time
 
     @property
     def cursor(self) -> str | None:
@@ -140,7 +143,7 @@ class World:
             self.instance,
             store=self.store,
             namespace="default",
-            pass_time=self.sim.advance_time,
+            pass_time=self.pass_time,
             waits_s=(BATCH_SECONDS,),
             cursors=self.cursors,
         )
@@ -160,6 +163,29 @@ class World:
     def launch(self, request: dg.RunRequest, *assets: Any) -> ExecuteInProcessResult:
         """Execute what a sensor asked for."""
         return self.daemon(assets).launch(request)
+
+    def execute_again(self, result: ExecuteInProcessResult, *assets: Any) -> ExecuteInProcessResult:
+        """Execute all steps of a Dagster run again, as the button in the UI does."""
+        run = result.dagster_run
+        job = dg.Definitions(
+            assets=assets, resources=self.resources, executor=dg.in_process_executor
+        ).resolve_implicit_global_asset_job_def()
+        subset = job.get_subset(asset_selection=run.asset_selection)
+        root = run.root_run_id or run.run_id
+        again = self.instance.create_run_for_job(
+            subset,
+            run_config=run.run_config,
+            tags={**run.tags, "dagster/parent_run_id": run.run_id, "dagster/root_run_id": root},
+            parent_run_id=run.run_id,
+            root_run_id=root,
+            asset_selection=run.asset_selection,
+        )
+        events = list(execute_run_iterator(InMemoryJob(subset), again, self.instance))
+        done = self.instance.get_run_by_id(again.run_id)
+        assert done is not None
+        return ExecuteInProcessResult(
+            job_def=subset, event_list=events, dagster_run=done, output_capture={}
+        )
 
     def drive(self, *assets: Any) -> list[ExecuteInProcessResult]:
         """Advance until nothing heavy is due, the provider working whenever it is waited for."""

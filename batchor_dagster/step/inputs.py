@@ -1,0 +1,91 @@
+"""The upstream inputs of a batch asset's step: what a request loads, and a materialize run leaves.
+
+Dagster loads every declared input before a step's function is called. A request needs them, to make
+its rows; a materialize run has all that it needs in the batch run, and must neither read its inputs
+a second time nor fail because they are gone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from batchor_dagster.step.partition_view import by_partition
+
+
+class _LoadedOnDemand(dg.DagsterType):
+    """A type like another one, which is Dagster's ``Nothing`` in the steps that need no inputs.
+
+    Dagster asks a step's inputs for their kind, within the step, before it loads them and again
+    before it calls the function; those that are ``Nothing`` it leaves out. So the IO managers that
+    load them, and all that these are told, stay Dagster's own affair.
+
+    Args:
+        wanted: The type as it was declared.
+        is_needed: Whether a step needs its inputs.
+    """
+
+    def __init__(
+        self, wanted: dg.DagsterType, is_needed: Callable[[dg.AssetExecutionContext], bool]
+    ) -> None:
+        self._display_name = wanted.display_name
+        self._is_needed = is_needed
+        super().__init__(
+            type_check_fn=wanted.type_check,
+            key=f"{wanted.key}, loaded on demand",  # without a name: there may be many of them
+            description=wanted.description,
+            loader=wanted.loader,
+            required_resource_keys=set(wanted.required_resource_keys),
+            typing_type=wanted.typing_type,
+            metadata=wanted.metadata,
+        )
+
+    @property
+    def display_name(self) -> str:
+        """The declared type's."""
+        return self._display_name
+
+    @property
+    def kind(self) -> Any:
+        """``Nothing`` in a step that needs no inputs, else the kind of any class."""
+        context = _current_context()
+        is_left = context is not None and not self._is_needed(context)
+        return type(self._kind).NOTHING if is_left else self._kind
+
+    @kind.setter
+    def kind(self, kind: Any) -> None:
+        self._kind = kind
+
+
+def loaded_on_demand(
+    made: dg.AssetsDefinition,
+    ins: Mapping[str, dg.AssetIn],
+    is_needed: Callable[[dg.AssetExecutionContext], bool],
+    *,
+    as_partitions: bool,
+) -> dict[str, dg.AssetIn]:
+    """Return an asset's inputs, to be loaded by those steps only that need them.
+
+    Args:
+        made: The asset as Dagster makes it from its function, whose types are taken.
+        ins: What the user said of inputs.
+        is_needed: Whether a step needs its inputs; asked within the step, several times.
+        as_partitions: Whether they are to be loaded as dicts by partition.
+    """
+    return {
+        name: ins.get(name, dg.AssetIn(key))._replace(
+            dagster_type=_LoadedOnDemand(
+                by_partition(declared.typing_type) if as_partitions else declared, is_needed
+            )
+        )
+        for name, key in made.node_keys_by_input_name.items()
+        if not (declared := made.node_def.input_def_named(name).dagster_type).is_nothing
+    }
+
+
+def _current_context() -> dg.AssetExecutionContext | None:
+    try:
+        context: object = dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:  # we are asked outside of an asset's step
+        return None
+    return context if isinstance(context, dg.AssetExecutionContext) else None
