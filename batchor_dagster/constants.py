@@ -22,6 +22,10 @@ TAG_WAITER = "batchor/waiter"
 TAG_SEGMENT = "batchor/segment"
 """On materialize runs: which contiguous segment of the waiter's partitions (0-based)."""
 
+TAG_SERVED_IN_PROCESS = "batchor/served_in_process"
+"""On requests of a test: what launched them does the sensors' work, so that they need no code
+location."""
+
 TAG_WAITING_FOR = "batchor/waiting_for"
 """On holds: the backfill that is kept open."""
 
@@ -122,6 +126,19 @@ META_PROGRESS_COST_USD = "batchor/progress_cost_usd"
 META_PROGRESS_BATCHES = "batchor/progress_provider_batches"
 META_PROGRESS_CONSOLE_URL = "batchor/progress_console_url"
 META_PROGRESS_CONSOLE_LINKS = "batchor/progress_console_links"
+
+META_PREVIEW_BATCH_RUN = "batchor/preview_batch_run"
+META_PREVIEW_ANSWERS = "batchor/preview_answers"
+META_PREVIEW_ROWS = "batchor/preview_rows"
+META_PREVIEW_ROWS_OF = "batchor/preview_rows_of"
+META_PREVIEW_ROWS_FAILED = "batchor/preview_rows_failed"
+META_PREVIEW_ROWS_REUSED = "batchor/preview_rows_reused"
+META_PREVIEW_FAILURE_RATE = "batchor/preview_failure_rate"
+META_PREVIEW_ERROR_CODES = "batchor/preview_error_codes"
+META_PREVIEW_INPUT_TOKENS = "batchor/preview_input_tokens"
+META_PREVIEW_OUTPUT_TOKENS = "batchor/preview_output_tokens"
+META_PREVIEW_COST_USD = "batchor/preview_cost_usd"
+META_PREVIEW_WHOLE_COST_USD = "batchor/preview_whole_cost_usd"
 
 META_ESTIMATED_ROWS = "batchor/estimated_rows"
 META_ESTIMATED_INPUT_TOKENS = "batchor/estimated_input_tokens"

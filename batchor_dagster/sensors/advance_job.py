@@ -97,7 +97,8 @@ def _drive(run: Run) -> list[str]:
 
 
 def _observe(context: dg.OpExecutionContext, runner: BatchRunner, run: Run) -> None:
-    identities = [member.identity for member in runner.store.list_members(run.run_id)]
+    members = runner.store.list_members(run.run_id)
+    identities = [member.identity for member in members if member.is_open]
     if not identities:
         return
     key = dg.AssetKey.from_user_string(identities[0].asset)

@@ -89,7 +89,7 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
             end.
     """
     for each in answers:
-        _refuse_without_results(each.run)
+        refuse_without_results(each.run)
     with ExitStack() as stack:
         found = {}
         for each in answers:
@@ -99,6 +99,18 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
         _refuse_bad(step, found)
         # The IO manager reads the frames while we are suspended here, within the context.
         yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
+
+
+def refuse_without_results(run: Run) -> None:
+    """Refuse a batch run that did not come to its own end.
+
+    Raises:
+        dagster.Failure: It was cancelled, or has failed.
+    """
+    if run.status in (RunState.CANCELLED, RunState.FAILED):
+        why = run.control_reason or run.record.error_message or "no reason given"
+        text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
+        raise dg.Failure(description=text, allow_retries=False)
 
 
 def has_failed_verdict(step: Step) -> bool:
@@ -182,13 +194,6 @@ def _results_in(event: Any) -> Sequence[dg.AssetCheckResult | dg.AssetCheckEvalu
     return event.check_results or () if isinstance(event, dg.MaterializeResult) else ()
 
 
-def _refuse_without_results(run: Run) -> None:
-    if run.status in (RunState.CANCELLED, RunState.FAILED):
-        why = run.control_reason or run.record.error_message or "no reason given"
-        text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
-        raise dg.Failure(description=text, allow_retries=False)
-
-
 def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
     """Raise what stands against materializing these partitions."""
     most = step.declaration.max_failure_rate
@@ -211,7 +216,7 @@ def _store_verdict(step: Step, reason: str) -> None:
 
     Its partitions are free from now on: who asks for them again wants another answer.
     """
-    _note(step, state=SegmentState.FAILED, reason=reason)
+    _note(step, state=SegmentState.FAILED, reason=reason, is_verdict=True)
     run_id = step.context.run.tags[TAG_BATCH_RUN]
     step.runner.store.release_members(run_id, step.identities(step.partitions))
 

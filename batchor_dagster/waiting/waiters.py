@@ -96,6 +96,7 @@ class Segment:
         reason: The verdict, where it failed.
         is_stored: Whether the asset is materialized, so that a further attempt is for what is
             downstream of it alone.
+        is_verdict: Whether it failed because of its answers, and not for a technical reason.
     """
 
     index: int
@@ -104,6 +105,12 @@ class Segment:
     state: SegmentState = SegmentState.OPEN
     reason: str | None = None
     is_stored: bool = False
+    is_verdict: bool = False
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether its answers were materialized, or judged: who asks again wants other ones."""
+        return self.state is SegmentState.MATERIALIZED or self.is_stored or self.is_verdict
 
     def run_key(self, waiter: Waiter) -> str:
         """Return the run key of the current attempt. A key that was used is never used again."""
@@ -178,8 +185,20 @@ def with_segment(progress: Mapping[str, Any], segment: Segment) -> dict[str, Any
         "state": segment.state.value,
         "reason": segment.reason,
         "is_stored": segment.is_stored,
+        "is_verdict": segment.is_verdict,
     }
     return {**progress, "segments": segments}
+
+
+def with_verdict(waiter: Waiter, reason: str) -> dict[str, Any]:
+    """Return a waiter's progress when all of its partitions were judged as failed."""
+    progress: dict[str, Any] = dict(waiter.progress)
+    for segment in segments_of(waiter):
+        judged = dataclasses.replace(
+            segment, state=SegmentState.FAILED, reason=reason, is_verdict=True
+        )
+        progress = with_segment(progress, judged)
+    return progress
 
 
 def _segment(index: int, partitions: tuple[str, ...], stored: Mapping[str, Any]) -> Segment:
@@ -190,4 +209,5 @@ def _segment(index: int, partitions: tuple[str, ...], stored: Mapping[str, Any])
         state=SegmentState(stored.get("state", SegmentState.OPEN)),
         reason=stored.get("reason"),
         is_stored=stored.get("is_stored", False),
+        is_verdict=stored.get("is_verdict", False),
     )

@@ -26,6 +26,7 @@ from batchor_dagster import (
     batch_asset,
     batchor_definitions,
 )
+from batchor_dagster.constants import TAG_SERVED_IN_PROCESS
 from batchor_dagster.testing import InProcessDaemon
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
@@ -103,7 +104,7 @@ class World:
         return dg.materialize(
             list(assets),
             partition_key=partition,
-            tags=dict(tags or {}),
+            tags={TAG_SERVED_IN_PROCESS: "true", **(tags or {})},
             instance=self.instance,
             resources=self.resources,
             raise_on_error=False,
