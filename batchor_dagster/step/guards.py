@@ -30,11 +30,6 @@ def check_partitions(step: Step) -> None:
         named = [step.context.partition_key]
     elif start and end:
         named = [start, end]
-    elif start or end:
-        raise ConfigurationError(
-            f"{about} was launched with half of a range ({start or end!r}): set both tags, "
-            f"{TAG_PARTITION_RANGE_START} and {TAG_PARTITION_RANGE_END}"
-        )
     else:
         raise ConfigurationError(
             f"{about} has partitions, and this Dagster run names none: launch it with a partition "

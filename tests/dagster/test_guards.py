@@ -41,9 +41,6 @@ def reading_asset(
     [
         ({}, "names none: launch it with a partition"),
         ({START: "d4", END: "d2"}, "no partition from 'd4' to 'd2'"),
-        ({START: "d4"}, "half of a range ('d4')"),
-        ({END: "d2"}, "half of a range ('d2')"),
-        ({START: "d1", END: "gone"}, "no partition 'gone'"),
         ({TAG_PARTITION: "gone"}, "no partition 'gone'"),
     ],
 )
@@ -138,7 +135,6 @@ def test_request_that_no_sensor_serves_is_refused(world: World) -> None:
     answers = reading_asset(called, key_prefix="team")
     with while_waiting(world, world.provider_works):
         result = launch_outside(world, answers, run_config=json.loads(config))
-    assert world.materialized("team/answers") or result.success
     assert (result.success, called) == (True, ["d0"])
 
 
@@ -146,11 +142,11 @@ def test_waiting_asset_needs_no_sensor(world: World) -> None:
     """A script could not materialize a batch asset at all."""
 
     @dg.asset(partitions_def=DAYS)
-    def report(answers: pl.DataFrame) -> int:
-        return answers.height
+    def report(answers: pl.DataFrame) -> pl.DataFrame:
+        return answers.select("output_text")
 
     with while_waiting(world, world.provider_works):
-        result = launch_outside(world, answers_asset(wait=True), report)
+        result = launch_outside(world, answers_asset(wait=True, output=None), report)
     assert result.success, failure(result)
     assert events(result, "report") == ["ASSET_MATERIALIZATION"]
 

@@ -249,12 +249,12 @@ def open_world(folder: Path, **options: Any) -> Iterator[World]:
 
 
 @contextmanager
-def while_waiting(world: World, act: Callable[[], object]) -> Iterator[None]:
-    """Do something in another thread once the provider works on a batch."""
+def while_waiting(world: World, act: Callable[[], object], *, batches: int = 1) -> Iterator[None]:
+    """Do something in another thread once the provider works on so many batches."""
 
     def watch() -> None:
         deadline = time.monotonic() + 30
-        while "in_progress" not in world.batches and time.monotonic() < deadline:
+        while world.batches.count("in_progress") < batches and time.monotonic() < deadline:
             time.sleep(0.01)
         act()
 
