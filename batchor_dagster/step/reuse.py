@@ -24,7 +24,10 @@ def reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
         # A preview may have tried out another prompt: its answers are not the partition's.
         asked_for = [run_id for run_id in earlier if store.list_waiters(run_id=run_id, limit=1)]
         return ReusePolicy(match="item", run_ids=tuple(asked_for))
-    return step.declaration.reuse_policy(earlier)
+    return ReusePolicy(
+        source="namespace" if step.declaration.reuse == "namespace" else "predecessor",
+        run_ids=tuple(earlier),
+    )
 
 
 def _not_handed_over(step: Step, partitions: Sequence[str]) -> list[str]:
