@@ -127,7 +127,7 @@ def batch_asset(
         reuse: Whose answers to the very same requests are taken, at no cost, in place of asking
             again: ``partition`` (default) those of the partition's previous batch run, so that
             materializing it again asks what has changed or failed; ``namespace`` also those of the
-            newest batch runs of the same model; ``off`` nobody's.
+            newest batch runs of the same model; ``off`` none that were materialized.
         max_failure_rate: Share of failed rows up to which a partition still materializes; one
             with rows but without a single answer never does.
         budget_usd: What one batch run may cost, in US dollars, its retries included. Rows that are

@@ -47,7 +47,13 @@ from batchor_dagster import (
     batch_asset,
     batchor_definitions,
 )
-from batchor_dagster.constants import TAG_BACKFILL, TAG_KIND, TAG_PARTITION, TAG_WAITING_FOR
+from batchor_dagster.constants import (
+    TAG_BACKFILL,
+    TAG_KIND,
+    TAG_PARTITION,
+    TAG_SERVED_IN_PROCESS,
+    TAG_WAITING_FOR,
+)
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 KEY = "sk-benchmark"
@@ -122,7 +128,7 @@ class Crowd:
         result = dg.materialize(
             [self.asset],
             partition_key="p00000",
-            tags={TAG_BACKFILL: BIG},
+            tags={TAG_BACKFILL: BIG, TAG_SERVED_IN_PROCESS: "true"},
             instance=instance,
             resources=self.resources,
         )

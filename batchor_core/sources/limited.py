@@ -8,6 +8,8 @@ from batchor_core.sources.protocol import ItemBlock, ItemSource, Position
 class LimitedItemSource:
     """The first rows of another source, to try something out; it has no positions.
 
+    The whole is read all the same, so that it is known how much the first rows stand for.
+
     Args:
         source: The whole.
         limit: How many rows, at most.
@@ -16,6 +18,7 @@ class LimitedItemSource:
     def __init__(self, source: ItemSource, limit: int) -> None:
         self._source = source
         self._limit = limit
+        self._row_count = 0
 
     @property
     def label(self) -> str:
@@ -27,10 +30,16 @@ class LimitedItemSource:
         """The whole source's."""
         return self._source.columns
 
+    @property
+    def row_count(self) -> int:
+        """How many rows the whole has; 0 before it was read."""
+        return self._row_count
+
     def blocks(self, position: Position | None = None) -> Iterator[ItemBlock]:  # noqa: ARG002, D102 (protocol)
-        left = self._limit
+        row_count = 0
         for block in self._source.blocks():
-            yield block.head(left)
-            left -= min(left, len(block))
-            if not left:
-                return
+            left = self._limit - row_count
+            if left > 0:
+                yield block.head(left)
+            row_count += len(block)
+        self._row_count = row_count

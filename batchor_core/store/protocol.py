@@ -795,6 +795,14 @@ class Store(Protocol):
         """
         ...
 
+    def note_members(self, run_id: str, members: Sequence[MemberClaim]) -> None:
+        """Record which identities a run asks about that stands for none of them; once.
+
+        They stay free, whoever claims them neither waits for the run nor replaces it, and
+        ``latest_runs`` finds it. For a run whose identities nobody claims.
+        """
+        ...
+
     def list_members(self, run_id: str) -> list[Member]:
         """Return the run's members in order of ``seq``."""
         ...
@@ -804,11 +812,11 @@ class Store(Protocol):
         ...
 
     def latest_runs(self, identities: Sequence[Identity], *, but: str) -> list[str]:
-        """Return the newest runs that stood for each identity, open or not, newest first.
+        """Return the newest runs that asked about each identity, open or not, newest first.
 
-        Of each identity back to the third that came to its own end: one that was cancelled, or that
-        asked some of the rows only, has not all the answers that were paid for. Each run once;
-        ``but`` is a run that does not count.
+        Of each identity back to the third that stood for it and came to its own end: one that was
+        cancelled, or that asked some of the rows only, has not all the answers that were paid for.
+        Each run once; ``but`` is a run that does not count.
         """
         ...
 

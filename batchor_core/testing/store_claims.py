@@ -183,6 +183,37 @@ class ClaimContract:
         found = store.open_members([identity(name) for name in names])
         assert [m.identity.partition for m in found] == names
 
+    def test_noted_identity_is_free(self, store: Store) -> None:
+        """A preview would keep others from a partition, or its answers would be paid again."""
+        store.create_run(new_run("run_a"))
+        store.create_run(new_run("run_b"))
+        store.claim("run_b", [member("a")], waiter_request("a"))
+        store.note_members("run_a", [member("a"), member("b", item_count=2)])
+        listed = store.list_members("run_a")
+        assert [(m.identity.partition, m.item_count) for m in listed] == [("a", 1), ("b", 2)]
+        assert not any(m.is_open for m in listed)
+        assert store.unwanted_rows("run_a") == []
+        assert store.open_members([identity("b")]) == []
+        store.create_run(new_run("run_c"))
+        result = store.claim("run_c", [member("b")], waiter_request("b"))
+        assert result == ClaimResult(run_id="run_c", attached=False)
+        assert set(store.latest_runs([identity("a")], but="")) == {"run_a", "run_b"}
+        assert store.latest_runs([identity("b")], but="run_c") == ["run_a"]
+
+    def test_noted_runs_hide_no_older_one(self, store: Store, clock: ManualClock) -> None:
+        """After three previews, a whole partition would be paid again."""
+        whole = RunDriver(store, clock)
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
+        whole.close()
+        store.end_waiter("w1", WaiterState.SERVED, None)
+        for number in range(5):
+            clock.advance(1)
+            preview = RunDriver(store, clock, f"run_p{number}")
+            store.note_members(preview.run_id, [member("a")])
+            preview.close()
+        found = store.latest_runs([identity("a")], but="")
+        assert found == ["run_p4", "run_p3", "run_p2", "run_p1", "run_p0", "run_a"]
+
 
 class WaiterContract:
     """What every store promises about waiters."""

@@ -52,7 +52,7 @@ class BatchAssetDeclaration:
         max_failure_rate: Share of failed rows (0 to 1) up to which a partition materializes.
         reuse: Whose answers to the very same requests are taken, at no cost: ``partition`` those of
             the partition's previous batch run, ``namespace`` also those of the newest batch runs of
-            the same model, ``off`` nobody's.
+            the same model, ``off`` none that were materialized.
         budget_usd: What one batch run may cost, in US dollars, its retries included; None is no
             bound.
         cancel_on_termination: Whether a terminated backfill, hold or request cancels the provider
@@ -178,15 +178,6 @@ class BatchAssetDeclaration:
             budget=budget,
             timing=timing,
         )
-
-    def reuse_policy(self, earlier: Sequence[str]) -> ReusePolicy:
-        """Return whose answers are taken, given the partitions' previous batch runs."""
-        if self.reuse == "off":
-            return ReusePolicy(source="off")
-        source: Literal["predecessor", "namespace"] = (
-            "namespace" if self.reuse == "namespace" else "predecessor"
-        )
-        return ReusePolicy(source=source, run_ids=tuple(earlier))
 
 
 def attach(compute: Callable[..., Any], declaration: BatchAssetDeclaration) -> None:

@@ -86,7 +86,7 @@ class PartitionTotals:
 
     def known_cost(self, price: Price | None) -> float | None:
         """Return what the rows have cost in US dollars; None if a part of it is not known."""
-        return None if price is None or self.has_unknown_cost else _dollars(self.cost_usd)
+        return None if price is None or self.has_unknown_cost else dollars(self.cost_usd)
 
     @classmethod
     def of(cls, parts: Iterable[pa.Table]) -> "PartitionTotals":
@@ -159,16 +159,17 @@ def partition_metadata(run: Run, totals: PartitionTotals, *, partitioned: bool) 
 def preview_metadata(frame: pl.LazyFrame) -> dict[str, Any]:
     """Return the first rows as a table: long values are cut, lists and structs are JSON."""
     head = frame.select(~pl.selectors.starts_with("batch_")).head(_PREVIEW_ROWS).collect()
-    columns = [dg.TableColumn(name, str(dtype)) for name, dtype in head.schema.items()]
+    return {c.META_PREVIEW: table_value(head, most_chars=_PREVIEW_CHARS)}
+
+
+def table_value(frame: pl.DataFrame, *, most_chars: int) -> dg.TableMetadataValue:
+    """Return a frame as a table to be shown: long values are cut, lists and structs are JSON."""
+    columns = [dg.TableColumn(name, str(dtype)) for name, dtype in frame.schema.items()]
     records = [
-        dg.TableRecord({name: _cell(value) for name, value in row.items()})
-        for row in head.iter_rows(named=True)
+        dg.TableRecord({name: _cell(value, most_chars) for name, value in row.items()})
+        for row in frame.iter_rows(named=True)
     ]
-    return {
-        c.META_PREVIEW: dg.MetadataValue.table(
-            records=records, schema=dg.TableSchema(columns=columns)
-        )
-    }
+    return dg.MetadataValue.table(records=records, schema=dg.TableSchema(columns=columns))
 
 
 def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
@@ -189,7 +190,7 @@ def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
         c.META_PROGRESS_BATCHES: dg.MetadataValue.json(newest),
     }
     if summary.cost_usd is not None:
-        metadata[c.META_PROGRESS_COST_USD] = _dollars(summary.cost_usd)
+        metadata[c.META_PROGRESS_COST_USD] = dollars(summary.cost_usd)
     return metadata | console_metadata(run, newest, is_progress=True)
 
 
@@ -206,7 +207,7 @@ def estimate_metadata(estimate: Estimate) -> dict[str, Any]:
         c.META_ESTIMATED_MAX_COST_USD: estimate.high_usd,
         c.META_ESTIMATED_SAVING_USD: estimate.saving_usd,
     }
-    return metadata | {key: _dollars(cost) for key, cost in costs.items() if cost is not None}
+    return metadata | {key: dollars(cost) for key, cost in costs.items() if cost is not None}
 
 
 def estimate_text(estimate: Estimate) -> str:
@@ -271,12 +272,17 @@ def table_schema(schema: pa.Schema) -> dg.TableSchema:
     )
 
 
+def dollars(amount: float) -> float:
+    """Return an amount as people read it: to a millionth of a cent, without binary dust."""
+    return round(amount, 8)
+
+
 def _cost_metadata(totals: PartitionTotals, price: Price | None) -> dict[str, Any]:
     cost_usd = totals.known_cost(price)
     if cost_usd is None or price is None:
         return {}
     saving_usd = totals.cost_usd * (price.realtime_factor - 1)
-    return {c.META_COST_USD: cost_usd, c.META_SAVING_USD: _dollars(saving_usd)}
+    return {c.META_COST_USD: cost_usd, c.META_SAVING_USD: dollars(saving_usd)}
 
 
 def _usage_metadata(prefix: str, totals: PartitionTotals) -> dict[str, int]:
@@ -286,11 +292,6 @@ def _usage_metadata(prefix: str, totals: PartitionTotals) -> dict[str, int]:
         f"{prefix}.{c.USAGE_PROMPT_TOKENS}": totals.input_tokens,
         f"{prefix}.{c.USAGE_COMPLETION_TOKENS}": totals.output_tokens,
     }
-
-
-def _dollars(amount: float) -> float:
-    """Return an amount as people read it: to a millionth of a cent, without binary dust."""
-    return round(amount, 8)
 
 
 def _status(summary: RunSummary) -> str:
@@ -325,10 +326,10 @@ def _said(column: pa.Field) -> str | None:
     return text.decode() if text else None
 
 
-def _cell(value: object) -> str | int | float | bool | None:
+def _cell(value: object, most_chars: int) -> str | int | float | bool | None:
     if value is None or isinstance(value, int | float | bool):
         return value
     is_nested = isinstance(value, dict | list)
     text = json.dumps(value, default=str, ensure_ascii=False) if is_nested else str(value)
     text = " ".join(text.replace("\\n", " ").split())  # line breaks make rows of a hand's breadth
-    return text if len(text) <= _PREVIEW_CHARS else text[: _PREVIEW_CHARS - 1] + "…"
+    return text if len(text) <= most_chars else text[: most_chars - 1] + "…"

@@ -17,8 +17,9 @@ class BatchRunConfig(dg.Config):
             those that have changed or failed, ``failed`` only those that failed (the others keep
             their answers, whatever has changed in prompt or model), ``all`` all of them.
         wait: Whether the step itself waits for the answers, holding its worker; None: as declared.
-        limit_rows: Ask only so many rows of each partition, from the first on: to try out a prompt.
-            The partition then materializes with these rows alone.
+        preview_rows: Ask so many rows, the first ones of the selected partitions, show their
+            answers in an observation, and materialize nothing: to try out a prompt. The step waits
+            for them. They are not asked again by whoever asks for the whole.
         dry_run: Read the rows, tell what they would cost, and send nothing.
     """
 
@@ -28,7 +29,7 @@ class BatchRunConfig(dg.Config):
     wait: bool | None = Field(
         default=None, description="Whether the step itself waits for the answers."
     )
-    limit_rows: int | None = Field(
-        default=None, gt=0, description="Ask only the first rows of each partition."
+    preview_rows: int | None = Field(
+        default=None, gt=0, description="Show the answers to so many first rows, store nothing."
     )
     dry_run: bool = Field(default=False, description="Tell the cost and send nothing.")

@@ -35,7 +35,7 @@ def news_of_pauses(runner: BatchRunner, told: int) -> tuple[int, list[dg.AssetOb
     partitions: dict[tuple[str, str], list[str]] = defaultdict(list)
     run_ids: dict[tuple[str, str], list[str]] = defaultdict(list)
     for run in (runs[pause.run_id] for pause in pauses):
-        members = runner.store.list_members(run.run_id)
+        members = [m for m in runner.store.list_members(run.run_id) if m.is_open]
         if members:
             group = (members[0].identity.asset, f"{run.state.value} (pause: {run.control_reason})")
             partitions[group] += [member.identity.partition for member in members]

@@ -29,7 +29,8 @@ def news_of(
     instance: dg.DagsterInstance, runner: BatchRunner, run: Run
 ) -> Iterator[dg.AssetObservation]:
     """Yield what tells a batch run's partitions how it stands, if they were told otherwise."""
-    identities = [member.identity for member in runner.store.list_members(run.run_id)]
+    members = runner.store.list_members(run.run_id)
+    identities = [member.identity for member in members if member.is_open]
     if not identities:
         return
     key = dg.AssetKey.from_user_string(identities[0].asset)

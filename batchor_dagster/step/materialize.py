@@ -84,7 +84,7 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
             end.
     """
     for each in answers:
-        _refuse_without_results(each.run)
+        refuse_without_results(each.run)
     with ExitStack() as stack:
         found = {}
         for each in answers:
@@ -94,6 +94,18 @@ def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]
         _refuse_bad(step, found)
         # The IO manager reads the frames while we are suspended here, within the context.
         yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
+
+
+def refuse_without_results(run: Run) -> None:
+    """Refuse a batch run that did not come to its own end.
+
+    Raises:
+        dagster.Failure: It was cancelled, or has failed.
+    """
+    if run.status in (RunState.CANCELLED, RunState.FAILED):
+        why = run.control_reason or run.record.error_message or "no reason given"
+        text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
+        raise dg.Failure(description=text, allow_retries=False)
 
 
 def has_failed_verdict(tags: Mapping[str, str], store: Store) -> bool:
@@ -181,13 +193,6 @@ def _results_in(event: Any) -> Sequence[dg.AssetCheckResult | dg.AssetCheckEvalu
     if isinstance(event, dg.AssetCheckEvaluation):
         return [event]
     return event.check_results or () if isinstance(event, dg.MaterializeResult) else ()
-
-
-def _refuse_without_results(run: Run) -> None:
-    if run.status in (RunState.CANCELLED, RunState.FAILED):
-        why = run.control_reason or run.record.error_message or "no reason given"
-        text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
-        raise dg.Failure(description=text, allow_retries=False)
 
 
 def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:

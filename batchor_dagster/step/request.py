@@ -8,45 +8,38 @@ sent, so that a backfill never sees its last run end without one.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
-from batchor_core import BatchJob, ConfigurationError, ReusePolicy, Run, RunControlState
+from batchor_core import Run, RunControlState
 from batchor_core.errors import BudgetExceededError
 from batchor_core.integration import (
-    LimitedItemSource,
-    MemberClaim,
-    MemberItemSource,
-    MemberRows,
     Waiter,
     WaiterRequest,
     WaiterState,
     change_budget,
-    check_importable,
     new_waiter_id,
-    source_of,
 )
-from batchor_dagster.asset.metadata import (
-    estimate_metadata,
-    estimate_text,
-    observations,
-    progress_metadata,
-)
-from batchor_dagster.constants import RESUME_JOB, TAG_BACKFILL
+from batchor_dagster.asset.metadata import progress_metadata
+from batchor_dagster.constants import RESUME_JOB
+from batchor_dagster.step.dry_run import dry_run
+from batchor_dagster.step.guards import check_partitions, check_served
 from batchor_dagster.step.local_places import out_of_reach
 from batchor_dagster.step.materialize import Answers, materialize_in_step
+from batchor_dagster.step.preview import preview
 from batchor_dagster.step.selection import without_partitions
-from batchor_dagster.step.step import Step
+from batchor_dagster.step.spooling import discard, member_claims, spool
+from batchor_dagster.step.step import CANCEL_SECONDS, Step
 from batchor_dagster.waiting.hold import HoldRequest, open_or_join
 from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.launches import with_verdict
 from batchor_dagster.waiting.sensor_status import Serving, serving_status
 from batchor_dagster.waiting.waiters import change_waiter
 
 SUBMIT_SECONDS = 30.0
 """What does not fit into this time is sent by the advance job."""
-
-CANCEL_SECONDS = 20.0
 
 _JOINED_REQUESTS = 20
 """So many of those that are served together are remembered: one that goes on is enough."""
@@ -65,9 +58,14 @@ def request(step: Step) -> Iterator[Any]:
     Yields nothing unless they are all there already (or the asset waits for them itself): the
     partitions are materialized by a later Dagster run.
     """
+    check_partitions(step)
     if step.config.dry_run:
-        _tell_cost(step)
+        dry_run(step)
         return
+    if step.config.preview_rows is not None:
+        preview(step, step.config.preview_rows)
+        return
+    check_served(step)
     asked = list(_ask(step, step.partitions))
     if step.waits or all(one.run.refresh().is_finished for one in asked):
         yield from _deliver_here(step, asked)
@@ -87,18 +85,18 @@ def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[Asked]:
     Partitions of which some are in work already, or in another version, are not all alike: then
     each group of them is asked for by itself.
     """
-    spooled = _spool(step, partitions)
+    spooled = spool(step, partitions)
     waiter = _waiter(step, partitions)
-    members = _members(step, spooled, partitions)
+    members = member_claims(step, spooled, partitions)
     claimed = step.runner.store.claim(spooled.run_id, members, waiter, supersede=True)
     if claimed.groups:
-        _discard(step, spooled)
+        discard(step, spooled)
         for group in claimed.groups:
             yield from _ask(step, tuple(identity.partition for identity in group))
         return
     run = spooled
     if claimed.attached:
-        _discard(step, spooled)
+        discard(step, spooled)
         run = step.runner.get_run(claimed.run_id)
         change_budget(step.runner.store, run.record, step.budget)
         step.context.log.info("joining batch run %s, which asks the same already", run.run_id)
@@ -113,75 +111,6 @@ def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[Asked]:
         _join(step, claimed.joined)
     waiter_id = claimed.joined or waiter.waiter_id
     yield Asked(run=run, waiter_id=waiter_id, partitions=partitions)
-
-
-def _spool(step: Step, partitions: tuple[str, ...]) -> Run:
-    """Read the user's rows to their end into a run that nobody stands for yet."""
-    declaration = step.declaration
-    if isinstance(declaration.output, type) and not step.waits:
-        check_importable(declaration.output)
-    job: BatchJob = declaration.job(
-        _items(step, partitions),
-        step.provider_config(),
-        step.batchor.timing,
-        _reuse_policy(step, partitions),
-        step.budget,
-    )
-    run = step.runner.open(job)
-    try:
-        return run.ingest()
-    except BaseException:
-        _discard(step, run)
-        raise
-
-
-def _items(step: Step, partitions: tuple[str, ...]) -> Any:
-    """Return the rows of the partitions, each read when its turn comes."""
-    if not step.calls_by_partition:
-        return _asked_rows(step, step.read(None))
-
-    def rows_of(partition: str) -> MemberRows:
-        return MemberRows(name=partition, read=lambda: _asked_rows(step, step.read(partition)))
-
-    return MemberItemSource([rows_of(p) for p in partitions], step.declaration.id_column)
-
-
-def _asked_rows(step: Step, items: Any) -> Any:
-    """Return the rows that are asked of what the user's function gave.
-
-    Raises:
-        ConfigurationError: Failed rows are to be asked again, and rows cannot be told apart.
-    """
-    id_column = step.declaration.id_column
-    limit, keeps_by_id = step.config.limit_rows, step.config.refresh == "failed"
-    if limit is None and not keeps_by_id:
-        return items
-    source = source_of(items, id_column)
-    if keeps_by_id and id_column is None and source.columns is not None:
-        raise ConfigurationError(
-            "refresh: failed keeps the answers of rows by their ids, and row numbers tell nothing "
-            "of which row it is: give the asset an id_column"
-        )
-    return source if limit is None else LimitedItemSource(source, limit)
-
-
-def _reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
-    if step.config.refresh == "all":
-        return ReusePolicy(source="off")
-    earlier = step.runner.store.latest_runs(step.identities(partitions), but="")
-    if step.config.refresh == "failed":
-        return ReusePolicy(match="item", run_ids=tuple(earlier))
-    return step.declaration.reuse_policy(earlier)
-
-
-def _members(step: Step, run: Run, partitions: Sequence[str]) -> list[MemberClaim]:
-    identities = step.identities(partitions)
-    return [
-        MemberClaim(identity=identity, fingerprint=fingerprint, item_count=count)
-        for identity, (fingerprint, count) in zip(
-            identities, run.member_fingerprints(len(identities)), strict=True
-        )
-    ]
 
 
 def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
@@ -229,11 +158,17 @@ def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
     try:
         yield from materialize_in_step(step, asked)
     except dg.Failure as failure:
+        reason = failure.description or "failed"
         for one in asked:
-            store.end_waiter(one.waiter_id, WaiterState.FAILED, failure.description)
+            change_waiter(store, one.waiter_id, partial(_judged, reason=reason))
+            store.end_waiter(one.waiter_id, WaiterState.FAILED, reason)
         raise
     for one in asked:
         store.end_waiter(one.waiter_id, WaiterState.SERVED, None)
+
+
+def _judged(waiter: Waiter, reason: str) -> Mapping[str, Any]:
+    return {"progress": with_verdict(waiter, reason)}
 
 
 def _check_still_asked(step: Step, asked: Sequence[Asked]) -> None:
@@ -305,7 +240,7 @@ def _submit(step: Step, asked: Sequence[Asked]) -> None:
         left = until - time.monotonic()
         if left > 0:  # the sensors send the rest
             one.run.advance(left)
-        _observe(step, one)
+        step.observe(one.partitions, progress_metadata(one.run.summary(), one.run))
         try:
             one.run.refresh().check_affordable()
         except BudgetExceededError as exc:  # as a whole, so that nothing of it was sent
@@ -323,35 +258,6 @@ def _give_up(step: Step, one: Asked, reason: str, end: WaiterState = WaiterState
     if ended.run_cancelled:
         one.run.refresh().advance(CANCEL_SECONDS)
     step.context.log.warning("%s: nothing is submitted", reason)
-
-
-def _discard(step: Step, run: Run) -> None:
-    """Close a spooled run that was never sent, and remove its files."""
-    run.cancel("nobody needs it")
-    run.advance()
-    step.runner.artifacts.delete_folder(f"runs/{run.run_id}")
-
-
-def _tell_cost(step: Step) -> None:
-    """Read the rows, log what asking them would come to, and leave nothing behind."""
-    run = _spool(step, step.partitions)
-    estimate = run.estimate()
-    _discard(step, run)
-    step.context.log.info("dry run, nothing is sent: %s", estimate_text(estimate))
-    _log_observations(step, step.partitions, estimate_metadata(estimate))
-    if step.context.run.tags.get(TAG_BACKFILL):
-        step.context.log.warning(
-            "a dry run materializes nothing: Dagster will mark its backfill as failed"
-        )
-
-
-def _observe(step: Step, one: Asked) -> None:
-    _log_observations(step, one.partitions, progress_metadata(one.run.summary(), one.run))
-
-
-def _log_observations(step: Step, partitions: Sequence[str], metadata: dict[str, Any]) -> None:
-    for observation in observations(step.declaration.key, partitions, metadata):
-        step.context.log_event(observation)
 
 
 def _warn_of_pause(step: Step, run: Run) -> None:

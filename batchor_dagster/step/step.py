@@ -1,9 +1,10 @@
 """What one execution of a batch asset's step works with."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import dagster as dg
 
@@ -11,11 +12,16 @@ from batchor_core import BatchorError, BatchRunner, BudgetPolicy, ConfigurationE
 from batchor_core.integration import Identity, Items, ProviderConfig
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.lineage import UpstreamColumns
+from batchor_dagster.asset.metadata import observations
 from batchor_dagster.asset.run_config import BatchRunConfig
+from batchor_dagster.constants import TAG_BACKFILL
 from batchor_dagster.resources import BatchorResource, ModelRequest
 from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
 from batchor_dagster.step.selection import asked_by, waiting_selection
 from batchor_dagster.waiting.launch_spec import LaunchSpec
+
+CANCEL_SECONDS = 20.0
+"""For so long a step that is stopped sees to the end of its provider batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +47,19 @@ class Step:
     def partitions(self) -> tuple[str, ...]:
         """The step's partition keys, in order; empty for an unpartitioned asset."""
         context = self.context
-        graph = context.job_def.asset_layer.asset_graph
         is_asked = context.has_partition_key or context.has_partition_key_range
-        if not is_asked or graph.get(context.asset_key).partitions_def is None:
+        if not is_asked or self.partitions_def is None:
             return ()
         return tuple(context.partition_keys)
+
+    @property
+    def partitions_def(self) -> dg.PartitionsDefinition[Any] | None:
+        """The asset's partitions, whatever the other assets of the Dagster run have."""
+        graph = self.context.job_def.asset_layer.asset_graph
+        found: dg.PartitionsDefinition[Any] | None = graph.get(
+            self.context.asset_key
+        ).partitions_def
+        return found
 
     @property
     def waits(self) -> bool:
@@ -97,6 +111,16 @@ class Step:
             cancel_on_termination=self.declaration.cancel_on_termination,
             upstream_columns=self.upstream_columns,
         )
+
+    @property
+    def is_in_backfill(self) -> bool:
+        """Whether a backfill has launched the Dagster run."""
+        return TAG_BACKFILL in self.context.run.tags
+
+    def observe(self, partitions: Sequence[str], metadata: Mapping[str, Any]) -> None:
+        """Record an observation of each of some partitions, or of the asset as a whole."""
+        for observation in observations(self.declaration.key, partitions, dict(metadata)):
+            self.context.log_event(observation)
 
     def provider_config(self) -> ProviderConfig:
         """Return the core's provider config of the declared model."""

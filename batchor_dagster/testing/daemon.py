@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from batchor_core.integration import Store, WaiterState
-from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY
+from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY, TAG_SERVED_IN_PROCESS
 from batchor_dagster.sensors.ticks import MINIMUM_INTERVAL_SECONDS
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
@@ -187,7 +187,7 @@ class InProcessDaemon:
             asset_selection=list(selection),
             partition_key=partition_key,
             run_config=run_config,
-            tags=tags,
+            tags={TAG_SERVED_IN_PROCESS: "true", **(tags or {})},
             instance=self._instance,
             raise_on_error=raise_on_error,
         )

@@ -94,6 +94,16 @@ def with_launches(waiter: Waiter, spec: LaunchSpec, launches: Iterable[Launch]) 
     }
 
 
+def with_verdict(waiter: Waiter, reason: str) -> dict[str, Any]:
+    """Return a waiter's progress when all of its partitions were judged as failed."""
+    spec = LaunchSpec.of_waiter(waiter)
+    judged = [
+        dataclasses.replace(launch, is_verdict=True).ended(LaunchState.FAILED, reason)
+        for launch in launches_of(waiter, spec)
+    ]
+    return with_launches(waiter, spec, judged)
+
+
 def cut(
     launch: Launch,
     first_free: int,

@@ -107,7 +107,7 @@ def test_checks_are_green_and_say_why(story: Story) -> None:
 def test_launchpad_explains_what_a_run_can_be_told(story: Story) -> None:
     """Nobody would find ``dry_run`` without the docs."""
     text = story.pages["launchpad"]
-    for key in ("dry_run", "limit_rows", "refresh", "wait"):
+    for key in ("dry_run", "preview_rows", "refresh", "wait"):
         assert key in text
     assert "Tell the cost and send nothing." in " ".join(text.split())
 

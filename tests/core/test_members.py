@@ -130,13 +130,13 @@ def test_missing_column_names_its_partition() -> None:
         list(MemberItemSource(members).blocks())
 
 
-@pytest.mark.parametrize("limit", [1, 3, 4, 99])
+@pytest.mark.parametrize("limit", [0, 1, 3, 4, 99])
 def test_first_rows(limit: int) -> None:
-    """Trying a prompt out on a few rows would send more, or fewer."""
+    """Trying a prompt out on a few rows would send more, or fewer, or tell nothing of the rest."""
     whole = source_of(rows_of("a", 5))
     limited = LimitedItemSource(whole, limit)
     assert sum(len(block) for block in limited.blocks()) == min(limit, 5)
-    assert limited.columns == ["prompt"]
+    assert (limited.columns, limited.row_count) == (["prompt"], 5)
 
 
 def want_only(world: World, run: Run, *names: str) -> None:

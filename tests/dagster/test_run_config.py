@@ -70,18 +70,6 @@ def test_dry_run_of_a_backfill_warns(world: World, capfd: pytest.CaptureFixture[
     assert "mark its backfill as failed" in capfd.readouterr().err
 
 
-def test_first_rows_only(world: World) -> None:
-    """Trying out a prompt on three rows would send a million."""
-    answers = answers_asset()
-    materialize(world, answers, limit_rows=2)
-    assert world.table()["item_id"].to_list() == ["0", "1"]
-    assert world.sim.ledger().executed() == 2
-    # The whole partition is asked next: what was tried out is not paid for again.
-    materialize(world, answers)
-    assert world.table().height == ROWS
-    assert world.sim.ledger().executed() == ROWS
-
-
 @pytest.mark.parametrize(
     ("refresh", "asked_again"),
     [("changed", 2), ("failed", 1), ("all", ROWS)],
@@ -135,18 +123,6 @@ def test_failed_rows_cannot_be_told_by_their_numbers(world: World) -> None:
     assert world.batches == []
 
 
-@pytest.mark.parametrize("first", [{"limit_rows": 1}, {"refresh": "all", "limit_rows": 1}])
-def test_trying_out_does_not_hide_older_answers(world: World, first: dict[str, Any]) -> None:
-    """After a look at one row, the whole partition would be paid for again."""
-    answers = answers_asset()
-    materialize(world, answers)
-    materialize(world, answers, **first)
-    before = world.sim.ledger().executed()
-    materialize(world, answers)
-    assert world.sim.ledger().executed() == before
-    assert world.table().height == ROWS
-
-
 def test_waiting_can_be_asked_for(world: World) -> None:
     """An asset would have to be declared anew for whoever has no daemon."""
     answers = answers_asset()
@@ -179,8 +155,10 @@ def test_own_config_inherits_ours(world: World) -> None:
         rows = rows_of(context.partition_key)
         return rows.with_columns(prompt=pl.format("{} Be {}.", "prompt", pl.lit(config.tone)))
 
-    materialize(world, answers, tone="stern", limit_rows=1)
-    assert world.table().height == 1
+    assert world.request(answers, run_config=config(tone="stern", dry_run=True)).success
+    assert world.batches == []
+    materialize(world, answers, tone="stern")
+    assert world.materialized() == ["d0"]
 
 
 class ForeignConfig(dg.Config):

@@ -28,7 +28,7 @@ from batchor_dagster import (
     batch_asset,
     batchor_definitions,
 )
-from batchor_dagster.constants import ASSET_JOB
+from batchor_dagster.constants import ASSET_JOB, TAG_SERVED_IN_PROCESS
 from batchor_dagster.testing import InProcessDaemon
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
@@ -109,7 +109,7 @@ class World:
         return dg.materialize(
             list(assets),
             partition_key=partition,
-            tags=dict(tags or {}),
+            tags={TAG_SERVED_IN_PROCESS: "true", **(tags or {})},
             instance=self.instance,
             resources=self.resources,
             raise_on_error=False,
@@ -293,12 +293,12 @@ def open_world(folder: Path, **options: Any) -> Iterator[World]:
 
 
 @contextmanager
-def while_waiting(world: World, act: Callable[[], object]) -> Iterator[None]:
-    """Do something in another thread once the provider works on a batch."""
+def while_waiting(world: World, act: Callable[[], object], *, batches: int = 1) -> Iterator[None]:
+    """Do something in another thread once the provider works on so many batches."""
 
     def watch() -> None:
         deadline = time.monotonic() + 30
-        while "in_progress" not in world.batches and time.monotonic() < deadline:
+        while world.batches.count("in_progress") < batches and time.monotonic() < deadline:
             time.sleep(0.01)
         act()
 

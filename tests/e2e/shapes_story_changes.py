@@ -53,7 +53,7 @@ LATER: dict[str, tuple[str, list[str]]] = {
 """Launched after the change, while what they change is in flight."""
 
 DRY, TRIED, WITHOUT_SENSORS = "d0", "d6", "d8"
-"""Partitions of ``configured``: of a dry run, of one of a few rows, and of one without sensors."""
+"""Partitions of ``configured``: of a dry run, of a preview, and of one without sensors."""
 
 REFRESHED = {"d3": "failed", "d4": "all", "d5": "changed", TRIED: "changed"}
 
@@ -148,12 +148,12 @@ class _Teller:
     def _ask(self) -> None:
         self.dev.add_partitions("files", [*FILES, *LOOSE_FILES])
         self._launch(BACKFILLS)
-        self._configured(TRIED, limit_rows=1)
+        self._configured(TRIED, preview_rows=1)
         ends = {TAG_PARTITION_RANGE_START: "f3", TAG_PARTITION_RANGE_END: "f5"}
         self.dev.launch_asset_run(["files"], tags=ends)
         self.dev.launch_asset_run(["source"], "d0")
         (self.story.folder / "wanted").write_text("d7")
-        asked = [("automated", "d0"), ("asked", "d7"), ("configured", TRIED), ("files", "f3")]
+        asked = [("automated", "d0"), ("asked", "d7"), ("files", "f3")]
         self._wait_for_waiters([*asked, *_partitions(BACKFILLS)], 1)
 
     def _change(self) -> None:

@@ -27,4 +27,4 @@ def test_configuration_is_ours() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     config = yaml.safe_load(block)["ops"]["answers"]["config"]
     assert set(config) == set(BatchRunConfig.model_fields)
-    assert BatchRunConfig(**config).limit_rows == 10
+    assert BatchRunConfig(**config).preview_rows == 20

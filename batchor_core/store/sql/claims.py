@@ -3,16 +3,21 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import RunControlState
 from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
 from batchor_core.store.sql.engine import UniqueConflictError
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.members import close_members, find_open_members, flag_unwanted_chunks
+from batchor_core.store.sql.members import (
+    close_members,
+    find_open_members,
+    flag_unwanted_chunks,
+    insert_members,
+)
 from batchor_core.store.sql.runs import load_run, note_predecessor, supersede_run, write_control
-from batchor_core.store.sql.tables import members, runs
+from batchor_core.store.sql.tables import runs
 from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
 from batchor_core.store.sql.waiters import add_waiter, move_waiters, run_of_waiter
 
@@ -127,24 +132,7 @@ def _take_over(tx: Transaction, holder: str, run_id: str, claims: Sequence[Membe
 
 
 def _open_members(tx: Transaction, run_id: str, claims: Sequence[MemberClaim]) -> None:
-    rows = [
-        {
-            "run_id": run_id,
-            "seq": seq,
-            "namespace": claim.identity.namespace,
-            "asset": claim.identity.asset,
-            "partition": claim.identity.partition,
-            "fingerprint": claim.fingerprint,
-            "item_count": claim.item_count,
-            "is_open": True,
-            "is_wanted": True,
-        }
-        for seq, claim in enumerate(claims)
-    ]
-    # In one order for everybody, so that two claims that share identities cannot deadlock.
-    rows.sort(key=lambda row: (row["namespace"], row["asset"], row["partition"]))
-    if rows:
-        tx.connection.execute(insert(members), rows)
+    insert_members(tx, run_id, claims, is_open=True)
     touch_run(tx, run_id)
     append_event(
         tx,

@@ -4,22 +4,31 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from sqlalchemy import RowMapping, bindparam, exists, func, select, update
+from sqlalchemy import RowMapping, bindparam, exists, func, insert, select, update
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import ChunkState, RunState
+from batchor_core.store.protocol import MemberClaim
 from batchor_core.store.sql.events import append_event
-from batchor_core.store.sql.tables import chunks, members, runs
+from batchor_core.store.sql.tables import chunks, members, runs, waiters
 from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, touch_run
 
 _IDENTITIES_PER_QUERY = 500
 _COMPLETE = (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
 _COMPLETE_RUNS = 3
 _OPEN_CHUNKS = (ChunkState.READY, ChunkState.SUBMITTED)
+_was_asked_for = exists().where(waiters.c.run_id == members.c.run_id).label("was_asked_for")
 
 
 class Members(Aggregate):
     """The members' part of the store; opening them is in ``claims``."""
+
+    def note_members(self, run_id: str, members: Sequence[MemberClaim]) -> None:
+        """See ``Store.note_members``."""
+        with self._write() as tx:
+            touch_run(tx, run_id)
+            insert_members(tx, run_id, members, is_open=False)
+            append_event(tx, run_id, "members.noted", members=len(members))
 
     def list_members(self, run_id: str) -> list[Member]:
         """See ``Store.list_members``."""
@@ -39,7 +48,7 @@ class Members(Aggregate):
         with self._read() as tx:
             for namespace, asset, partitions in _batches(identities):
                 statement = (
-                    select(members.c.partition, members.c.run_id, runs.c.state)
+                    select(members.c.partition, members.c.run_id, runs.c.state, _was_asked_for)
                     .join(runs, runs.c.run_id == members.c.run_id)
                     .where(
                         members.c.namespace == namespace,
@@ -53,7 +62,7 @@ class Members(Aggregate):
                     identity = Identity(namespace=namespace, asset=asset, partition=row.partition)
                     if complete[identity] < _COMPLETE_RUNS:
                         found[identity].append(row.run_id)
-                        complete[identity] += row.state in _COMPLETE
+                        complete[identity] += row.was_asked_for and row.state in _COMPLETE
         return list(dict.fromkeys(run_id for i in identities for run_id in found.get(i, ())))
 
     def unwanted_rows(self, run_id: str) -> list[tuple[int, int]]:
@@ -66,6 +75,30 @@ class Members(Aggregate):
         with self._write() as tx:
             touch_run(tx, run_id)
             close_members(tx, run_id, identities)
+
+
+def insert_members(
+    tx: Transaction, run_id: str, claims: Sequence[MemberClaim], *, is_open: bool
+) -> None:
+    """Record the identities of a run; open ones are taken."""
+    rows = [
+        {
+            "run_id": run_id,
+            "seq": seq,
+            "namespace": claim.identity.namespace,
+            "asset": claim.identity.asset,
+            "partition": claim.identity.partition,
+            "fingerprint": claim.fingerprint,
+            "item_count": claim.item_count,
+            "is_open": is_open,
+            "is_wanted": True,
+        }
+        for seq, claim in enumerate(claims)
+    ]
+    # In one order for everybody, so that two claims that share identities cannot deadlock.
+    rows.sort(key=lambda row: (row["namespace"], row["asset"], row["partition"]))
+    if rows:
+        tx.connection.execute(insert(members), rows)
 
 
 def close_members(

@@ -1,0 +1,23 @@
+"""A dry run: what asking the rows would come to."""
+
+from batchor_dagster.asset.metadata import estimate_metadata, estimate_text
+from batchor_dagster.step.spooling import discard, spool
+from batchor_dagster.step.step import Step
+
+
+def dry_run(step: Step) -> None:
+    """Read the rows, log what asking them would come to, and leave nothing behind."""
+    run = spool(step, step.partitions)
+    estimate = run.estimate()
+    discard(step, run)
+    step.context.log.info("dry run, nothing is sent: %s", estimate_text(estimate))
+    step.observe(step.partitions, estimate_metadata(estimate))
+    warn_of_backfill(step, "a dry run")
+
+
+def warn_of_backfill(step: Step, what: str) -> None:
+    """Warn that a backfill of Dagster runs that materialize nothing fails."""
+    if step.is_in_backfill:
+        step.context.log.warning(
+            "%s materializes nothing: Dagster will mark its backfill as failed", what
+        )

@@ -1,0 +1,65 @@
+"""Whose answers a request takes, in place of paying for them again."""
+
+from collections.abc import Sequence
+
+from batchor_core import ReusePolicy, RunState
+from batchor_core.integration import RunRecord, Store, WaiterState
+from batchor_dagster.step.step import Step
+from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.launches import launches_of
+
+_COMPLETE = (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
+
+
+def reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
+    """Return whose answers a batch run for these partitions takes.
+
+    Who wants none of those that were materialized still takes what was paid for and never handed
+    over: of a preview, or of a batch run whose materialize runs failed for a technical reason.
+    """
+    if step.config.refresh == "all" or step.declaration.reuse == "off":
+        return ReusePolicy(run_ids=tuple(_not_handed_over(step, partitions)))
+    store = step.runner.store
+    earlier = store.latest_runs(step.identities(partitions), but="")
+    if step.config.refresh == "failed":
+        # A preview may have tried out another prompt: its answers are not the partition's.
+        asked_for = [run_id for run_id in earlier if store.list_waiters(run_id=run_id, limit=1)]
+        return ReusePolicy(match="item", run_ids=tuple(asked_for))
+    return ReusePolicy(
+        source="namespace" if step.declaration.reuse == "namespace" else "predecessor",
+        run_ids=tuple(earlier),
+    )
+
+
+def _not_handed_over(step: Step, partitions: Sequence[str]) -> list[str]:
+    """Return the batch runs since the last one that some partition has got an answer of.
+
+    The newest first. A run counts if one of the partitions still wants for its answers: what was
+    paid for several partitions together is not told apart.
+    """
+    store, identities = step.runner.store, step.identities(partitions)
+    newest = store.latest_runs(identities, but="")
+    records, left = store.get_runs(newest), set(identities)
+    found = []
+    for run in sorted((records[r] for r in newest), key=lambda run: run.created_at, reverse=True):
+        asked = {member.identity for member in store.list_members(run.run_id)} & left
+        served = _handed_over(store, run)
+        handed_over = {identity for identity in asked if identity.partition in served}
+        if asked - handed_over:
+            found.append(run.run_id)
+        left -= handed_over
+    return found
+
+
+def _handed_over(store: Store, run: RunRecord) -> set[str]:
+    """Return the partitions that were materialized with a run's answers, or judged by them."""
+    if run.state not in _COMPLETE:
+        return set()
+    found: set[str] = set()
+    for waiter in store.list_waiters(run_id=run.run_id):
+        if waiter.state is WaiterState.SERVED:
+            found.update(waiter.partitions or ("",))
+        for launch in launches_of(waiter, LaunchSpec.of_waiter(waiter)):
+            if launch.is_verdict or waiter.asset in launch.done:
+                found.update(launch.partitions or ("",))
+    return found
