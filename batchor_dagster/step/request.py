@@ -34,6 +34,7 @@ from batchor_dagster.asset.metadata import (
     progress_metadata,
 )
 from batchor_dagster.constants import TAG_BACKFILL
+from batchor_dagster.step.added_metadata import MAX_BYTES
 from batchor_dagster.step.local_places import out_of_reach
 from batchor_dagster.step.materialize import Answers, materialize_in_step
 from batchor_dagster.step.step import Step
@@ -188,8 +189,22 @@ def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
         namespace=step.runner.namespace,
         asset=step.declaration.name,
         partitions=partitions,
-        payload=payload.payload(),
+        payload={**payload.payload(), **_added_metadata(step, partitions)},
     )
+
+
+def _added_metadata(step: Step, partitions: Sequence[str]) -> Mapping[str, Any]:
+    """Return what the user's function said of the partitions, to be kept with their waiter."""
+    try:
+        return step.added_metadata.payload(step.declaration.key, partitions)
+    except ValueError as exc:
+        step.context.log.warning(
+            "%s that the function added to its context are too many to be kept until the asset is "
+            "materialized (at most %s): they are lost",
+            exc,
+            MAX_BYTES,
+        )
+        return {}
 
 
 def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:

@@ -1,9 +1,10 @@
 """What one execution of a batch asset's step works with."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import dagster as dg
 
@@ -13,6 +14,7 @@ from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.run_config import BatchRunConfig
 from batchor_dagster.resources import BatchorResource, ModelRequest
 from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
+from batchor_dagster.step.added_metadata import AddedMetadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class Step:
         read: Calls the user's function for one partition of several, or (None) for a step of one
             partition or none; only requests do.
         config: What was said of this Dagster run.
+        added_metadata: What the user's function has added to the materialization so far.
     """
 
     context: dg.AssetExecutionContext
@@ -31,6 +34,7 @@ class Step:
     runner: BatchRunner
     read: Callable[[str | None], Items]
     config: BatchRunConfig
+    added_metadata: AddedMetadata
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
@@ -115,6 +119,27 @@ class Step:
                 price=self.declaration.price,
             )
         )
+
+
+def with_added_metadata(
+    step: Step, added: Callable[[], AddedMetadata], events: Iterable[Any]
+) -> Iterator[Any]:
+    """Pass on a step's events, and add what the user's function said to what is materialized.
+
+    Args:
+        step: Whose events they are.
+        added: Returns what was said; asked once something is materialized.
+        events: Of the step.
+    """
+    several = step.partitions if len(step.partitions) > 1 else ()
+    for event in events:
+        if isinstance(event, dg.MaterializeResult):
+            said, key = added(), step.declaration.key
+            for partition in several or (*step.partitions, "")[:1]:
+                metadata = said.of(partition)
+                if metadata:
+                    step.context.add_asset_metadata(metadata, key, partition if several else None)
+        yield event
 
 
 @contextmanager
