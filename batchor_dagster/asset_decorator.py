@@ -1,8 +1,11 @@
 """``@batch_asset``: a partitioned asset whose rows are answered by a batch API."""
 
+import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
+from keyword import iskeyword
 from typing import Any, ParamSpec, TypeVar
 
 import dagster as dg
@@ -163,8 +166,10 @@ def _asset(
     """Return the asset, whose steps run our body around the user's function."""
     ins = given.ins or {}
     compute = compute_function(function, declaration)
+    key = _with_valid_names(spec.key)
     arguments: dict[str, Any] = {
         **_arguments_of(spec),
+        "key": key,
         "ins": ins,
         "io_manager_key": given.io_manager_key,
         "retry_policy": given.retry_policy,
@@ -172,17 +177,32 @@ def _asset(
         "pool": given.pool,
         "output_required": False,
         "required_resource_keys": function.resource_keys | {BATCHOR_RESOURCE, declaration.provider},
-        "check_specs": check_specs(spec.key, declaration.active_checks, spec.partitions_def),
+        "check_specs": check_specs(key, declaration.active_checks, spec.partitions_def),
     }
     made: dg.AssetsDefinition = dg.asset(**arguments)(compute)
-    if given.backfill_policy is None:
+    if given.backfill_policy is not None:
+        arguments |= {
+            "ins": _ins_by_partition(made, ins),
+            "backfill_policy": given.backfill_policy,  # in beta: Dagster warns of it
+        }
+        made = dg.asset(**arguments)(compute)
+    if key == spec.key:
         return made
-    arguments |= {
-        "ins": _ins_by_partition(made, ins),
-        "backfill_policy": given.backfill_policy,  # in beta: Dagster warns of it
-    }
-    ranged: dg.AssetsDefinition = dg.asset(**arguments)(compute)
-    return ranged
+    return made.with_attributes(asset_key_replacements={key: spec.key})
+
+
+def _with_valid_names(key: dg.AssetKey) -> dg.AssetKey:
+    """Return a key by which Dagster can name an op and its outputs; most often the same.
+
+    From others it would make names that it refuses. The asset is defined under this key, and
+    gets its own afterwards, as by ``load_assets_from_modules(key_prefix=…)``.
+    """
+    name = key.to_python_identifier()
+    if re.fullmatch(r"[A-Za-z0-9_]+", name) and not iskeyword(name):
+        return key
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name)
+    token = hashlib.blake2b(key.to_string().encode(), digest_size=4).hexdigest()
+    return dg.AssetKey(f"{plain}_{token}")
 
 
 def _ins_by_partition(

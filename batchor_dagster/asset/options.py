@@ -80,8 +80,8 @@ class OptionsWithDefaults:
     ] = None
     price: Annotated[
         TokenPrice | None,
-        "What the model's tokens cost (`input_usd`, `output_usd` per million, `batch_discount`, …); "
-        "default: what is known. A budget needs one.",
+        "What the model's tokens cost (`input_usd`, `output_usd` per million, `batch_discount`, "
+        "…); default: what is known. A budget needs one.",
     ] = None
     keep: Annotated[
         Mapping[str, Any],
@@ -102,8 +102,8 @@ class OptionsWithDefaults:
     ] = field(default_factory=RetryPolicy)
     artifacts: Annotated[
         ArtifactPolicy,
-        "What is kept of what was sent and received: `raw_results` `keep` or `drop`, `remote_files` "
-        "`delete` or `keep`.",
+        "What is kept of what was sent and received: `raw_results` `keep` or `drop`, "
+        "`remote_files` `delete` or `keep`.",
     ] = field(default_factory=ArtifactPolicy)
     on_unresolved: Annotated[
         Literal["wait", "resubmit", "fail"],
@@ -111,8 +111,8 @@ class OptionsWithDefaults:
     ] = "wait"
     on_lost: Annotated[
         Literal["fail", "resend"],
-        "What becomes of rows whose answers the provider has lost: `fail`, or `resend`, which pays for "
-        "them again.",
+        "What becomes of rows whose answers the provider has lost: `fail`, or `resend`, which pays "
+        "for them again.",
     ] = "fail"
     reuse: Annotated[
         Literal["partition", "namespace", "off"],
