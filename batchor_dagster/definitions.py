@@ -14,6 +14,9 @@ def batchor_definitions(
     *,
     resources: Mapping[str, Any],
     minimum_interval_seconds: int = 30,
+    jobs: Iterable[Any] = (),
+    sensors: Iterable[Any] = (),
+    **others: Any,
 ) -> dg.Definitions:
     """Bundle batch assets with the sensors and the job that drive them.
 
@@ -21,6 +24,9 @@ def batchor_definitions(
         assets: The batch assets of the code location, and any others.
         resources: At least ``batchor`` (a ``BatchorResource``) and the providers' resources.
         minimum_interval_seconds: Seconds between two ticks of the sensors.
+        jobs: Jobs of the code location.
+        sensors: Sensors of the code location, beside ours.
+        others: Whatever else ``dagster.Definitions`` takes, as ``schedules`` or ``asset_checks``.
 
     Raises:
         ValueError: There is no resource ``batchor``.
@@ -28,8 +34,11 @@ def batchor_definitions(
     if BATCHOR_RESOURCE not in resources:
         raise ValueError(f"resources lack {BATCHOR_RESOURCE!r}: give a BatchorResource")
     all_assets = list(assets)
+    ours = build_batch_sensors(all_assets, minimum_interval_seconds=minimum_interval_seconds)
     return dg.Definitions(
         assets=all_assets,
-        sensors=build_batch_sensors(all_assets, minimum_interval_seconds=minimum_interval_seconds),
+        jobs=list(jobs),
+        sensors=[*sensors, *ours],
         resources=resources,
+        **others,
     )

@@ -172,6 +172,40 @@ def test_definitions_bundle_what_the_assets_need() -> None:
     assert all(s.default_status.value == "RUNNING" for s in repository.sensor_defs)
 
 
+def test_definitions_take_what_dagster_s_take() -> None:
+    """A project with a schedule or a check would have to give up the bundle, and forget a sensor."""
+    answers = batch_asset(model=MODEL, name="answers")(_any_rows)
+    job = dg.define_asset_job("nightly", [answers])
+
+    @dg.asset_check(asset=answers)
+    def is_good() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.sensor(job=job)
+    def theirs() -> None: ...
+
+    repository = batchor_definitions(
+        [answers],
+        resources={"batchor": BatchorResource(), "openai": OpenAIBatchResource()},
+        jobs=[job],
+        sensors=[theirs],
+        schedules=[dg.ScheduleDefinition(job=job, cron_schedule="@daily")],
+        asset_checks=[is_good],
+        executor=dg.in_process_executor,
+        metadata={"team": "llm"},
+    ).get_repository_def()
+
+    assert {s.name for s in repository.sensor_defs} == {
+        ADVANCE_SENSOR,
+        MATERIALIZE_SENSOR,
+        "theirs",
+    }
+    assert repository.has_job("nightly")
+    assert [schedule.name for schedule in repository.schedule_defs] == ["nightly_schedule"]
+    assert dg.AssetCheckKey(answers.key, "is_good") in repository.asset_graph.asset_check_keys
+    assert repository.get_job("nightly").executor_def is dg.in_process_executor
+
+
 def test_missing_store_is_one_clear_error() -> None:
     """The user would read an error about a name they never wrote."""
     answers = batch_asset(model=MODEL, name="answers")(_any_rows)
