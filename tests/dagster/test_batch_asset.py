@@ -173,7 +173,7 @@ def test_definitions_bundle_what_the_assets_need() -> None:
 
 
 def test_definitions_take_what_dagster_s_take() -> None:
-    """A project with a schedule or a check would have to give up the bundle, and forget a sensor."""
+    """A project with a schedule would have to give up the bundle, and forget a sensor."""
     answers = batch_asset(model=MODEL, name="answers")(_any_rows)
     job = dg.define_asset_job("nightly", [answers])
 
