@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from keyword import iskeyword
 from typing import Any, ParamSpec, TypeVar
@@ -181,8 +181,10 @@ def _asset(
     }
     made: dg.AssetsDefinition = dg.asset(**arguments)(compute)
     if given.backfill_policy is not None:
+        loaded = _ins_by_partition(made, ins, spec.deps)
         arguments |= {
-            "ins": _ins_by_partition(made, ins),
+            "ins": loaded,
+            "deps": [dep for dep in spec.deps if dep.asset_key not in _keys_of(loaded)],
             "backfill_policy": given.backfill_policy,  # in beta: Dagster warns of it
         }
         made = dg.asset(**arguments)(compute)
@@ -206,20 +208,32 @@ def _with_valid_names(key: dg.AssetKey) -> dg.AssetKey:
 
 
 def _ins_by_partition(
-    made: dg.AssetsDefinition, ins: Mapping[str, dg.AssetIn]
+    made: dg.AssetsDefinition, ins: Mapping[str, dg.AssetIn], deps: Iterable[dg.AssetDep]
 ) -> dict[str, dg.AssetIn]:
-    """Return an asset's inputs, to be loaded as dicts by partition."""
+    """Return an asset's inputs, to be loaded as dicts by partition.
+
+    Dagster takes a type only of an input whose dependency is not declared by itself too: what
+    such a one says goes to the input.
+    """
     types = {
         name: made.node_def.input_def_named(name).dagster_type
         for name in made.node_keys_by_input_name
     }
+    mappings = {dep.asset_key: dep.partition_mapping for dep in deps}
     return {
-        name: ins.get(name, dg.AssetIn(key))._replace(
-            dagster_type=by_partition(types[name].typing_type)
+        name: (given := ins.get(name, dg.AssetIn(key)))._replace(
+            key=key,
+            key_prefix=None,
+            partition_mapping=given.partition_mapping or mappings.get(key),
+            dagster_type=by_partition(types[name].typing_type),
         )
         for name, key in made.node_keys_by_input_name.items()
         if not types[name].is_nothing
     }
+
+
+def _keys_of(ins: Mapping[str, dg.AssetIn]) -> set[dg.AssetKey]:
+    return {each.key for each in ins.values() if isinstance(each.key, dg.AssetKey)}
 
 
 def _arguments_of(spec: dg.AssetSpec) -> dict[str, Any]:

@@ -87,6 +87,21 @@ def test_asset_may_read_its_own_day_before(
         assert pl.read_parquet(stored).height == rows
 
 
+@pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`:dagster.BetaWarning")
+@pytest.mark.parametrize("policy", [None, dg.BackfillPolicy.multi_run(5)], ids=["none", "policy"])
+def test_dependency_may_be_an_input_and_a_dep(policy: dg.BackfillPolicy | None) -> None:
+    """A mapping that is given as Dagster's docs show would be refused once there is a policy."""
+    answers = batch_asset(
+        model=MODEL,
+        key="answers",
+        partitions_def=TIMES,
+        deps=[dg.AssetDep("answers", partition_mapping=YESTERDAY)],
+        backfill_policy=policy,
+    )(_from_yesterday)
+    (dep,) = next(iter(answers.specs)).deps
+    assert (dep.asset_key, dep.partition_mapping) == (answers.key, YESTERDAY)
+
+
 def _dicts() -> Any:
     return [{"id": "a", "prompt": "first"}, {"id": "b", "prompt": "second", "kind": 2}]
 
