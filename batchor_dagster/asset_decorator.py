@@ -140,7 +140,7 @@ def _spec(arguments: BatchAssetArguments, function: UserFunction) -> dg.AssetSpe
     """Return what the keywords say about the asset."""
     kinds = arguments.kinds
     if kinds is None:
-        kinds = {"llm", *({arguments.provider} & _DIALECTS.keys())}
+        kinds = {"llm", *(key for key in _DIALECTS if key == arguments.provider)}
     return dg.AssetSpec(
         key=_asset_key(arguments, function),
         deps=arguments.deps,
