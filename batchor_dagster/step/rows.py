@@ -15,6 +15,7 @@ _WANTED = (
     "return the rows: a Polars or pandas frame, a lazy frame, an Arrow table, a list of dicts, "
     "BatchItems or an item source"
 )
+_NOTHING = object()
 _NO_ROWS = (pl.Series, str, bytes, Mapping, dg.MaterializeResult, dg.Output)
 
 
@@ -43,8 +44,8 @@ def rows_of(given: Any, asset: str) -> Items:
 def _of_iterable(given: Iterable[Any], asset: str) -> Items:
     """Tell by the first of them what they are; a generator is not read further than it has to."""
     rest: Iterator[Any] = iter(given)
-    first = next(rest, None)
-    if first is None:
+    first = next(rest, _NOTHING)
+    if first is _NOTHING:
         return []
     everything = itertools.chain([first], rest) if rest is given else given
     if isinstance(first, BatchItem):
@@ -59,19 +60,22 @@ def _of_dicts(rows: list[Any], asset: str) -> pl.DataFrame:
     if odd is not None:
         raise _refusal(rows, asset, f" of dicts and {type(odd).__name__}")
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        try:
-            columns[name] = pl.Series(str(name), values)
-        except (TypeError, pl.exceptions.PolarsError):
-            kinds = sorted({type(value).__name__ for value in values if value is not None})
-            # Without the cause: it quotes a value.
-            raise ConfigurationError(
-                f"the dicts that {asset!r} returned hold {' and '.join(kinds)} under {name!r}: "
-                "give the values of a key one type"
-            ) from None
-    return pl.DataFrame(list(columns.values()))
+    if not names:
+        raise _refusal(rows, asset, " of empty dicts")
+    return pl.DataFrame([_column(name, [row.get(name) for row in rows], asset) for name in names])
+
+
+def _column(name: Any, values: list[Any], asset: str) -> pl.Series:
+    kinds = {type(value) for value in values if value is not None}
+    try:
+        return pl.Series(str(name), values, strict=kinds != {int, float})
+    except (TypeError, pl.exceptions.PolarsError):
+        told = " and ".join(sorted(kind.__name__ for kind in kinds))
+        # Without the cause: it quotes a value.
+        raise ConfigurationError(
+            f"the dicts that {asset!r} returned hold {told} under {name!r}: give the values of a "
+            "key one type"
+        ) from None
 
 
 def _is_of_pandas(given: Any) -> bool:

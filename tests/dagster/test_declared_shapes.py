@@ -11,6 +11,7 @@ import pytest
 from batchor_core import ConfigurationError
 from batchor_dagster import batch_asset
 from batchor_dagster.asset.declaration import declarations_of
+from batchor_dagster.step.rows import rows_of as taken
 from tests.dagster.world import MODEL, ROWS, Verdict, World, failure, rows_of
 
 TIMES = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
@@ -137,14 +138,20 @@ def _pandas_of_two_kinds() -> Any:
     return pandas.DataFrame({"prompt": ["a secret", 1]})
 
 
+def _result() -> dg.MaterializeResult[Any]:
+    return dg.MaterializeResult()
+
+
 NO_ROWS: dict[str, tuple[Callable[[], Any], str]] = {
     "nothing": (lambda: None, "returned nothing: return the rows: a Polars or pandas frame"),
     "text": (lambda: "a secret", "returned a str: return the rows"),
     "dict": (lambda: {"prompt": ["a secret"]}, "returned a dict: return"),
     "series": (lambda: pl.Series("prompt", ["a secret"]), "returned a Series: return"),
-    "result": (dg.MaterializeResult, "returned a MaterializeResult: return"),
+    "result": (_result, "returned a MaterializeResult: return"),
     "texts": (lambda: ["a secret"], "returned a list of str: return"),
     "mixed": (lambda: [{"prompt": "a secret"}, 1], "returned a list of dicts and int: return"),
+    "nothings": (lambda: [None], "returned a list of NoneType: return"),
+    "empty dicts": (lambda: [{}, {}], "returned a list of empty dicts: return"),
     "number": (lambda: 7, "returned a int: return"),
     "two types": (
         lambda: [{"prompt": "a secret"}, {"prompt": 1}],
@@ -163,6 +170,13 @@ def test_what_are_no_rows_is_refused_in_one_line(world: World, case: str) -> Non
     assert words in failure(result)
     assert "'answers' returned" in failure(result)
     assert "secret" not in failure(result)
+
+
+def test_numbers_of_dicts_may_be_whole_and_broken() -> None:
+    """A price of 2 beside one of 2.5 would be refused."""
+    frame = taken([{"price": 2}, {"price": 2.5}, {}], "answers")
+    assert isinstance(frame, pl.DataFrame)
+    assert frame["price"].to_list() == [2.0, 2.5, None]
 
 
 def test_no_dicts_are_no_rows(world: World) -> None:
