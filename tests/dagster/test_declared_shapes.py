@@ -179,11 +179,15 @@ def test_numbers_of_dicts_may_be_whole_and_broken() -> None:
     assert frame["price"].to_list() == [2.0, 2.5, None]
 
 
+def _no_dicts() -> list[dict[str, Any]]:
+    return []
+
+
 def test_no_dicts_are_no_rows(world: World) -> None:
     """A day on which nothing happened would fail for the want of a column."""
     answers = batch_asset(
         model=MODEL, name="answers", prompt_template="{text}", id_column="id", keep={"n": pl.Int64}
-    )(list)
+    )(_no_dicts)
     result = world.request(answers, partition=None)
     assert result.success, failure(result)
     world.finish(answers)
