@@ -112,7 +112,8 @@ def _yielded_dicts() -> Any:
 
 
 def _of_pandas() -> Any:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     return pandas.DataFrame(_dicts())
 
 
@@ -123,6 +124,8 @@ def _of_pandas_with_an_index() -> Any:
 @pytest.mark.parametrize("function", [_dicts, _yielded_dicts, _of_pandas, _of_pandas_with_an_index])
 def test_what_people_write_first_are_rows(world: World, function: Any) -> None:
     """A beginner would have to learn a frame library before the first answer."""
+    if "pandas" in function.__name__:
+        pytest.importorskip("pandas")
     keep = {"kind": pl.Int64 if function in (_dicts, _yielded_dicts) else pl.Float64}
     answers = batch_asset(model=MODEL, name="answers", id_column="id", keep=keep)(function)
     result = world.request(answers, partition=None)
@@ -134,7 +137,8 @@ def test_what_people_write_first_are_rows(world: World, function: Any) -> None:
 
 
 def _pandas_of_two_kinds() -> Any:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     return pandas.DataFrame({"prompt": ["a secret", 1]})
 
 
@@ -164,6 +168,8 @@ NO_ROWS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("case", NO_ROWS)
 def test_what_are_no_rows_is_refused_in_one_line(world: World, case: str) -> None:
     """A beginner would read an error of a frame library, with rows of the input in it."""
+    if "pandas" in case:
+        pytest.importorskip("pandas")
     function, words = NO_ROWS[case]
     result = world.request(batch_asset(model=MODEL, key="answers")(function), partition=None)
     assert not result.success
