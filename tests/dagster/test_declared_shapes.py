@@ -112,9 +112,9 @@ def _yielded_dicts() -> Any:
 
 
 def _of_pandas() -> Any:
-    import pandas
+    import pandas as pd
 
-    return pandas.DataFrame(_dicts())
+    return pd.DataFrame(_dicts())
 
 
 def _of_pandas_with_an_index() -> Any:
@@ -137,9 +137,9 @@ def test_what_people_write_first_are_rows(world: World, function: Any) -> None:
 
 
 def _pandas_of_two_kinds() -> Any:
-    import pandas
+    import pandas as pd
 
-    return pandas.DataFrame({"prompt": ["a secret", 1]})
+    return pd.DataFrame({"prompt": ["a secret", 1]})
 
 
 def _result() -> dg.MaterializeResult[Any]:
