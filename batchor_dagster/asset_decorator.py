@@ -1,33 +1,33 @@
 """``@batch_asset``: a partitioned asset whose rows are answered by a batch API."""
 
+import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from typing import Any, Literal
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from keyword import iskeyword
+from typing import Any, ParamSpec, TypeVar
 
 import dagster as dg
-from pydantic import BaseModel
 
-from batchor_core import (
-    ArtifactPolicy,
-    ChunkPolicy,
-    ConfigurationError,
-    RetryPolicy,
-    TokenPrice,
-)
-from batchor_core.integration import (
-    Dialect,
-    PromptBuilder,
-    PromptTemplate,
-    compile_schema,
-)
-from batchor_dagster.asset.checks import ALL_CHECKS, BatchChecks, check_specs
+from batchor_core import ConfigurationError
+from batchor_core.integration import Dialect, PromptTemplate, compile_schema
+from batchor_dagster.asset.checks import check_specs
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.metadata import definition_metadata
+from batchor_dagster.asset.options import (
+    AssetKeywords,
+    BatchAssetOptions,
+    documented,
+    options,
+    options_in,
+    refuse_unknown,
+)
 from batchor_dagster.asset.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
+from batchor_dagster.resources.connections import BATCHOR_RESOURCE
 from batchor_dagster.step.compute import compute_function, is_request
 from batchor_dagster.step.inputs import loaded_on_demand
+from batchor_dagster.step.user_function import UserFunction
 
 _DIALECTS = {
     "openai": Dialect.OPENAI,
@@ -38,219 +38,179 @@ _DIALECTS = {
 any other key that is done when the first request spools its rows."""
 
 
+P = ParamSpec("P")
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@options
+class BatchAssetArguments(BatchAssetOptions, AssetKeywords):
+    """The keywords of ``batch_asset``."""
+
+    translator: DagsterBatchorTranslator | None = None
+
+
+def _takes(arguments: Callable[P, A]) -> Callable[[Callable[[A], R]], Callable[P, R]]:
+    """Give a function the keywords of a dataclass: for type checkers, editors and ``help``."""
+
+    def decorate(function: Callable[[A], R]) -> Callable[P, R]:
+        keywords = inspect.signature(arguments).parameters
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if args:
+                raise ConfigurationError(
+                    "@batch_asset takes keywords alone, as @batch_asset(model=…)"
+                )
+            refuse_unknown(kwargs, keywords)
+            return function(arguments(*args, **kwargs))
+
+        annotation = inspect.signature(function).return_annotation
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for ``help``
+            list(keywords.values()), return_annotation=annotation
+        )
+        return call
+
+    return decorate
+
+
+@_takes(BatchAssetArguments)
 def batch_asset(
-    *,
-    model: str,
-    output: type[BaseModel] | Mapping[str, Any] | None = None,
-    provider: str = "openai",
-    prompt_template: str | None = None,
-    build_prompt: PromptBuilder | None = None,
-    system_prompt: str | None = None,
-    schema_name: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    max_output_tokens: int | None = None,
-    endpoint: str | None = None,
-    dimensions: int | None = None,
-    price: TokenPrice | None = None,
-    keep: Mapping[str, Any] | None = None,
-    id_column: str | None = None,
-    chunks: ChunkPolicy | None = None,
-    retries: RetryPolicy | None = None,
-    artifacts: ArtifactPolicy | None = None,
-    on_unresolved: Literal["wait", "resubmit", "fail"] = "wait",
-    on_lost: Literal["fail", "resend"] = "fail",
-    reuse: Literal["partition", "namespace", "off"] = "partition",
-    max_failure_rate: float = 1.0,
-    budget_usd: float | None = None,
-    cancel_on_termination: bool = True,
-    wait: bool = False,
-    io_type: Literal["lazy", "eager"] = "lazy",
-    checks: BatchChecks | None = ALL_CHECKS,
-    column_lineage: Mapping[str, Sequence[dg.TableColumnDep]] | None = None,
-    key: dg.AssetKey | str | Sequence[str] | None = None,
-    name: str | None = None,
-    key_prefix: str | Sequence[str] | None = None,
-    ins: Mapping[str, dg.AssetIn] | None = None,
-    deps: Iterable[Any] | None = None,
-    partitions_def: dg.PartitionsDefinition[Any] | None = None,
-    backfill_policy: dg.BackfillPolicy | None = None,
-    group_name: str | None = None,
-    description: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    tags: Mapping[str, str] | None = None,
-    owners: Sequence[str] | None = None,
-    kinds: AbstractSet[str] | None = None,
-    io_manager_key: str | None = None,
-    automation_condition: dg.AutomationCondition[Any] | None = None,
-    freshness_policy: dg.FreshnessPolicy | None = None,
-    retry_policy: dg.RetryPolicy | None = None,
-    code_version: str | None = None,
-    op_tags: Mapping[str, Any] | None = None,
-    pool: str | None = None,
-    translator: DagsterBatchorTranslator | None = None,
+    arguments: BatchAssetArguments,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare an asset whose rows are answered by an LLM through a provider's batch API.
 
     The decorated function gets its upstream assets, resources, config and (optionally, first) the
-    context as any asset's function does, and returns the rows: a Polars frame or lazy frame, an
-    Arrow table, or ``BatchItem``s. Materializing the asset submits them and ends within seconds
-    without a materialization; the sensors of ``build_batch_sensors`` materialize the partition
-    when the provider has answered, in the same backfill.
+    context as any asset's function does, and returns the rows: a Polars or pandas frame, a lazy
+    frame, an Arrow table, a list of dicts, or ``BatchItem``s. Materializing the asset submits them
+    and ends within seconds without a materialization; the sensors of ``build_batch_sensors``
+    materialize the partition when the provider has answered, in the same backfill.
 
     The stored table has one row per input row, in input order: ``item_id``, the kept columns, the
     output model's fields (or ``output_text``), and the ``batch_*`` columns.
 
-    Args:
-        model: The provider's model, as ``gpt-4.1-mini``.
-        output: What every answer has to satisfy: a Pydantic model, importable at module level, or a
-            JSON Schema.
-        provider: Resource key of an ``OpenAIBatchResource``, ``AnthropicBatchResource`` or
-            ``GeminiBatchResource``.
-        prompt_template: As ``"Summarise: {text}"``; without it and ``build_prompt`` the rows'
-            column ``prompt`` is sent (and ``system_prompt``, where there is such a column).
-        build_prompt: Makes the prompt of an item.
-        system_prompt: Instructions for every row.
-        schema_name: The output schema's name at the provider; default: the model's.
-        params: Further fields of each request's body, as ``{"temperature": 0}``.
-        max_output_tokens: Upper bound of an answer; Anthropic wants one.
-        endpoint: As ``chat`` or ``embeddings``; default: the provider's usual one.
-        dimensions: Length of embedding vectors; default: the model's own, where known.
-        price: What the model's tokens cost; default: what is known. A budget needs one.
-        keep: Columns of the rows that the stored table keeps, with their types.
-        id_column: The column that holds unique ids; default: the row number.
-        chunks: How large one provider batch may become.
-        retries: How often a row is sent again.
-        artifacts: What is kept of what was sent and received.
-        on_unresolved: What becomes of a batch whose existence cannot be settled.
-        on_lost: What becomes of rows whose answers the provider has lost: ``fail``, or ``resend``,
-            which pays for them again.
-        reuse: Whose answers to the very same requests are taken, at no cost, in place of asking
-            again: ``partition`` (default) those of the partition's previous batch run, so that
-            materializing it again asks what has changed or failed; ``namespace`` also those of the
-            newest batch runs of the same model; ``off`` none that were materialized.
-        max_failure_rate: Share of failed rows up to which a partition still materializes; one
-            with rows but without a single answer never does.
-        budget_usd: What one batch run may cost, in US dollars, its retries included. Rows that are
-            too much for it as a whole are not sent, and the request fails; a batch run that comes
-            to its bound on the way is paused.
-        cancel_on_termination: Whether cancelling the backfill, or terminating its hold or the
-            request, cancels provider batches that nobody else waits for.
-        wait: Wait for the answers in the request itself, holding its worker: for small jobs, for
-            the command line and for tests.
-        io_type: ``lazy`` hands the IO manager a LazyFrame, ``eager`` a DataFrame.
-        checks: The asset checks that come with it, with their thresholds; None for none.
-        column_lineage: From which upstream columns stored columns come. By default that is taken
-            from the names where exactly one upstream input is a frame: kept columns and the id
-            from its columns of these names, the answers from what the prompt template names; an
-            empty mapping says nothing.
-        key: The asset's key; all that follow are passed on to ``dagster.asset``.
-        name: See ``dagster.asset``.
-        key_prefix: See ``dagster.asset``.
-        ins: See ``dagster.asset``.
-        deps: See ``dagster.asset``.
-        partitions_def: See ``dagster.asset``.
-        backfill_policy: How many partitions one Dagster run of a backfill asks for: the function is
-            still called for each of them, and their rows share provider batches. The inputs' IO
-            managers have to load several partitions as a dict, and the asset's own has to take one,
-            as ``BatchParquetIOManager`` does. Recommended from a hundred partitions on.
-        group_name: See ``dagster.asset``.
-        description: Default: the function's docstring.
-        metadata: See ``dagster.asset``.
-        tags: See ``dagster.asset``.
-        owners: See ``dagster.asset``.
-        kinds: Default: ``llm`` and the provider's name.
-        io_manager_key: See ``dagster.asset``.
-        automation_condition: See ``dagster.asset``.
-        freshness_policy: See ``dagster.asset``.
-        retry_policy: Dagster's own, for the request's step; rows are retried by ``retries``.
-        code_version: See ``dagster.asset``.
-        op_tags: See ``dagster.asset``.
-        pool: See ``dagster.asset``.
-        translator: Customises key, group, tags, owners and the like of many assets alike.
+    Its keywords are those of ``BatchAssetOptions``, where each is described, and those of
+    ``dagster.asset``; ``translator`` customises key, group, tags, owners and the like of many
+    assets alike.
 
     Raises:
         SchemaNotSupportedError: The output model cannot be expressed for the provider.
         ResultSchemaError: Two columns of the stored table would have one name.
-        ConfigurationError: Other arguments contradict each other.
+        ConfigurationError: There is no such option, or options contradict each other.
     """
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        spec = dg.AssetSpec(
-            key=_asset_key(function, key, name, key_prefix),
-            deps=deps,
-            partitions_def=partitions_def,
-            group_name=group_name,
-            description=description or inspect.getdoc(function),
-            metadata=metadata,
-            tags=tags,
-            owners=owners,
-            kinds=set(kinds) if kinds is not None else {"llm", *({provider} & _DIALECTS.keys())},
-            automation_condition=automation_condition,
-            freshness_policy=freshness_policy,
-            code_version=code_version,
-        )
+        theirs = UserFunction(function=function, ins=_loaded(arguments.ins))
+        spec = _spec(arguments, theirs)
         declaration = BatchAssetDeclaration(
             key=spec.key,
-            provider=provider,
-            model=model,
-            output=output,
-            prompt_template=prompt_template,
-            build_prompt=build_prompt,
-            system_prompt=system_prompt,
-            schema_name=schema_name,
-            params=dict(params or {}),
-            max_output_tokens=max_output_tokens,
-            endpoint=endpoint,
-            dimensions=dimensions,
-            price=price,
-            keep=dict(keep or {}),
-            id_column=id_column,
-            chunks=chunks or ChunkPolicy(),
-            retries=retries or RetryPolicy(),
-            artifacts=artifacts or ArtifactPolicy(),
-            on_unresolved=on_unresolved,
-            on_lost=on_lost,
-            reuse=reuse,
-            max_failure_rate=max_failure_rate,
-            budget_usd=budget_usd,
-            cancel_on_termination=cancel_on_termination,
-            wait=wait,
-            io_type=io_type,
-            backfill_policy=backfill_policy,
-            checks=checks,
-            column_lineage=column_lineage,
-            partitions_def=partitions_def,
+            partitions_def=spec.partitions_def,
+            backfill_policy=arguments.backfill_policy,
+            **{
+                option.name: getattr(arguments, option.name)
+                for option in options_in(BatchAssetOptions)
+            },
         )
         _check(declaration)
         schema = declaration.result_schema() if declaration.has_fixed_schema else None
         spec = spec.replace_attributes(
-            metadata={**definition_metadata(model, schema), **spec.metadata}
+            metadata={**definition_metadata(declaration.model, schema), **spec.metadata}
         )
         data = BatchAssetTranslatorData(declaration=declaration, spec=spec)
-        spec = (translator or DagsterBatchorTranslator()).get_asset_spec(data)
-        declaration = replace(declaration, key=spec.key, partitions_def=spec.partitions_def)
-
-        compute = compute_function(function, declaration)
-        arguments: dict[str, Any] = {
-            **_arguments_of(spec),
-            "ins": ins,
-            "io_manager_key": io_manager_key,
-            "retry_policy": retry_policy,
-            "op_tags": op_tags,
-            "pool": pool,
-            "output_required": False,
-            "check_specs": check_specs(spec.key, declaration.active_checks, spec.partitions_def),
-        }
-        made: dg.AssetsDefinition = dg.asset(**arguments)(compute)
-        arguments["ins"] = loaded_on_demand(
-            made, ins or {}, is_request, as_partitions=backfill_policy is not None
-        )
-        if backfill_policy is not None:  # in beta: Dagster warns of it
-            arguments["backfill_policy"] = backfill_policy
-        asset: dg.AssetsDefinition = dg.asset(**arguments)(compute)
-        return asset
+        spec = (arguments.translator or DagsterBatchorTranslator()).get_asset_spec(data)
+        declaration = declaration.named(spec.key, spec.partitions_def)
+        return _asset(arguments, theirs, spec, declaration)
 
     return decorate
+
+
+batch_asset.__doc__ = documented(batch_asset.__doc__, options_in(BatchAssetOptions))
+
+
+def _loaded(ins: Mapping[str, dg.AssetIn] | None) -> frozenset[str]:
+    """Return the names of the inputs that are loaded, and not only waited for."""
+    return frozenset(
+        name
+        for name, each in (ins or {}).items()
+        if not getattr(each.dagster_type, "is_nothing", False)
+    )
+
+
+def _spec(arguments: BatchAssetArguments, function: UserFunction) -> dg.AssetSpec:
+    """Return what the keywords say about the asset."""
+    kinds = arguments.kinds
+    if kinds is None:
+        kinds = {"llm", *(key for key in _DIALECTS if key == arguments.provider)}
+    return dg.AssetSpec(
+        key=_asset_key(arguments, function),
+        deps=arguments.deps,
+        partitions_def=arguments.partitions_def,
+        group_name=arguments.group_name,
+        description=arguments.description or function.doc,
+        metadata=arguments.metadata,
+        tags=arguments.tags,
+        owners=arguments.owners,
+        kinds=set(kinds),
+        automation_condition=arguments.automation_condition,
+        freshness_policy=arguments.freshness_policy,
+        code_version=arguments.code_version,
+    )
+
+
+def _asset(
+    given: BatchAssetArguments,
+    function: UserFunction,
+    spec: dg.AssetSpec,
+    declaration: BatchAssetDeclaration,
+) -> dg.AssetsDefinition:
+    """Return the asset, whose steps run our body around the user's function."""
+    ins = given.ins or {}
+    compute = compute_function(function, declaration)
+    key = _with_valid_names(spec.key)
+    arguments: dict[str, Any] = {
+        **_arguments_of(spec),
+        "key": key,
+        "ins": ins,
+        "io_manager_key": given.io_manager_key,
+        "retry_policy": given.retry_policy,
+        "op_tags": given.op_tags,
+        "pool": given.pool,
+        "output_required": False,
+        "required_resource_keys": function.resource_keys | {BATCHOR_RESOURCE, declaration.provider},
+        "check_specs": check_specs(key, declaration.active_checks, spec.partitions_def),
+    }
+    made: dg.AssetsDefinition = dg.asset(**arguments)(compute)
+    loaded = loaded_on_demand(
+        made, ins, spec.deps, is_request, as_partitions=given.backfill_policy is not None
+    )
+    arguments |= {
+        "ins": loaded,
+        "deps": [dep for dep in spec.deps if dep.asset_key not in _keys_of(loaded)],
+    }
+    if given.backfill_policy is not None:
+        arguments["backfill_policy"] = given.backfill_policy  # in beta: Dagster warns of it
+    made = dg.asset(**arguments)(compute)
+    if key == spec.key:
+        return made
+    return made.with_attributes(asset_key_replacements={key: spec.key})
+
+
+def _with_valid_names(key: dg.AssetKey) -> dg.AssetKey:
+    """Return a key by which Dagster can name an op and its outputs; most often the same.
+
+    From others it would make names that it refuses. The asset is defined under this key, and
+    gets its own afterwards, as by ``load_assets_from_modules(key_prefix=…)``.
+    """
+    name = key.to_python_identifier()
+    if re.fullmatch(r"[A-Za-z0-9_]+", name) and not iskeyword(name):
+        return key
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name)
+    token = hashlib.blake2b(key.to_string().encode(), digest_size=4).hexdigest()
+    return dg.AssetKey(f"{plain}_{token}")
+
+
+def _keys_of(ins: Mapping[str, dg.AssetIn]) -> set[dg.AssetKey]:
+    return {each.key for each in ins.values() if isinstance(each.key, dg.AssetKey)}
 
 
 def _arguments_of(spec: dg.AssetSpec) -> dict[str, Any]:
@@ -290,15 +250,11 @@ def _check(declaration: BatchAssetDeclaration) -> None:
         )
 
 
-def _asset_key(
-    function: Callable[..., Any],
-    key: dg.AssetKey | str | Sequence[str] | None,
-    name: str | None,
-    key_prefix: str | Sequence[str] | None,
-) -> dg.AssetKey:
+def _asset_key(arguments: BatchAssetArguments, function: UserFunction) -> dg.AssetKey:
+    key, name, prefix = arguments.key, arguments.name, arguments.key_prefix
     if key is not None:
-        if name is not None or key_prefix is not None:
+        if name is not None or prefix is not None:
             raise ConfigurationError("give key, or name and key_prefix, not both")
         return dg.AssetKey.from_coercible(key)
-    prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix or ())
-    return dg.AssetKey([*prefix, name or function.__name__])
+    parts = [prefix] if isinstance(prefix, str) else list(prefix or ())
+    return dg.AssetKey([*parts, name or function.name])

@@ -14,6 +14,9 @@ def batchor_definitions(
     *,
     resources: Mapping[str, Any],
     minimum_interval_seconds: int = 30,
+    jobs: Iterable[Any] = (),
+    sensors: Iterable[Any] = (),
+    **others: Any,
 ) -> dg.Definitions:
     """Bundle batch assets with the sensors and the job that drive them.
 
@@ -21,15 +24,22 @@ def batchor_definitions(
         assets: The batch assets of the code location, and any others.
         resources: At least ``batchor`` (a ``BatchorResource``) and the providers' resources.
         minimum_interval_seconds: Seconds between two ticks of the sensors.
+        jobs: Jobs of the code location. What an asset job asks for is materialized in that job too.
+        sensors: Sensors of the code location, beside ours.
+        others: Whatever else ``dagster.Definitions`` takes, as ``schedules`` or ``asset_checks``.
 
     Raises:
         ValueError: There is no resource ``batchor``.
     """
     if BATCHOR_RESOURCE not in resources:
         raise ValueError(f"resources lack {BATCHOR_RESOURCE!r}: give a BatchorResource")
-    all_assets = list(assets)
+    all_jobs = list(jobs)
+    asset_jobs = [job for job in all_jobs if not isinstance(job, dg.JobDefinition)]
+    ours = build_batch_sensors(jobs=asset_jobs, minimum_interval_seconds=minimum_interval_seconds)
     return dg.Definitions(
-        assets=all_assets,
-        sensors=build_batch_sensors(minimum_interval_seconds=minimum_interval_seconds),
+        assets=list(assets),
+        jobs=all_jobs,
+        sensors=[*sensors, *ours],
         resources=resources,
+        **others,
     )

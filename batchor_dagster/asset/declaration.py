@@ -1,119 +1,95 @@
 """What a batch asset declares: read by its step, by the sensors and by the advance job."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Self, cast
 
 import dagster as dg
 import pyarrow as pa
-from pydantic import BaseModel
 
 from batchor_core import (
-    ArtifactPolicy,
     BatchJob,
     BudgetPolicy,
-    ChunkPolicy,
     ConfigurationError,
-    RetryPolicy,
     ReusePolicy,
     TimingPolicy,
-    TokenPrice,
 )
 from batchor_core.integration import (
     Items,
-    PromptBuilder,
     ProviderConfig,
     ResultDeclaration,
     arrow_type,
     build_result_schema,
     output_model_of,
 )
-from batchor_dagster.asset.checks import ALL_CHECKS, BatchChecks, CheckThreshold
+from batchor_dagster.asset.checks import CheckThreshold
+from batchor_dagster.asset.options import BatchAssetOptions, options
 from batchor_dagster.constants import CheckName
 
 _DECLARATION = "batchor_declaration"
-"""Attribute of a step's function. An asset's metadata would not do: Dagster will refuse values
+_FUNCTION = "batchor_function"
+"""Attributes of a step's function. An asset's metadata would not do: Dagster will refuse values
 there that it cannot serialise."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchAssetDeclaration:
+@options
+class BatchAssetDeclaration(BatchAssetOptions):
     """The recipe of one batch asset, without its rows and without credentials.
 
     Attributes:
         key: The asset.
-        provider: Resource key of the provider's resource.
-        model: As ``gpt-4.1-mini``.
-        endpoint: As ``chat`` or ``embeddings``; None for the provider's usual one.
-        dimensions: Length of embedding vectors; None for texts, or where the model tells.
-        price: What the model's tokens cost; None for the known prices.
-        output: The output model, or the JSON Schema of one; None for text.
-        max_failure_rate: Share of failed rows (0 to 1) up to which a partition materializes.
-        reuse: Whose answers to the very same requests are taken, at no cost: ``partition`` those of
-            the partition's previous batch run, ``namespace`` also those of the newest batch runs of
-            the same model, ``off`` none that were materialized.
-        budget_usd: What one batch run may cost, in US dollars, its retries included; None is no
-            bound.
-        cancel_on_termination: Whether a terminated backfill, hold or request cancels the provider
-            batches that nobody else waits for.
-        max_wait_hours: How long a batch run may go without any progress before its waiters fail.
-        wait: Whether the request itself waits for the answers (blocking mode).
-        io_type: What the IO manager is given: ``lazy`` frames, or ``eager`` ones.
-        checks: Its asset checks; None for none.
-        column_lineage: Where stored columns come from; None for what is plain.
         partitions_def: The asset's partitions.
         backfill_policy: Of how many partitions one Dagster run of a backfill takes care; None for
             one. With it, inputs are loaded as a dict by partition.
     """
 
     key: dg.AssetKey
-    provider: str
-    model: str
-    output: type[BaseModel] | Mapping[str, Any] | None = None
-    prompt_template: str | None = None
-    build_prompt: PromptBuilder | None = None
-    system_prompt: str | None = None
-    schema_name: str | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
-    max_output_tokens: int | None = None
-    endpoint: str | None = None
-    dimensions: int | None = None
-    price: TokenPrice | None = None
-    keep: Mapping[str, Any] = field(default_factory=dict)
-    id_column: str | None = None
-    chunks: ChunkPolicy = field(default_factory=ChunkPolicy)
-    retries: RetryPolicy = field(default_factory=RetryPolicy)
-    artifacts: ArtifactPolicy = field(default_factory=ArtifactPolicy)
-    on_unresolved: Literal["wait", "resubmit", "fail"] = "wait"
-    on_lost: Literal["fail", "resend"] = "fail"
-    reuse: Literal["partition", "namespace", "off"] = "partition"
-    max_failure_rate: float = 1.0
-    budget_usd: float | None = None
-    cancel_on_termination: bool = True
-    max_wait_hours: float = 30.0
-    wait: bool = False
-    io_type: Literal["lazy", "eager"] = "lazy"
-    checks: BatchChecks | None = ALL_CHECKS
-    column_lineage: Mapping[str, Sequence[dg.TableColumnDep]] | None = None
     partitions_def: dg.PartitionsDefinition[Any] | None = None
     backfill_policy: dg.BackfillPolicy | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_failure_rate <= 1:
+        self._check_provider()
+        self._check_number(
+            "max_failure_rate", 0 <= self.max_failure_rate <= 1, "a share from 0 to 1"
+        )
+        self._check_number("max_wait_hours", 0 < self.max_wait_hours < math.inf, "hours above 0")
+        if self.budget_usd is not None:
+            self._check_number("budget_usd", 0 < self.budget_usd < math.inf, "US dollars above 0")
+
+    def _check_provider(self) -> None:
+        key: object = self.provider
+        if not isinstance(key, str):
             raise ConfigurationError(
-                f"max_failure_rate of {self.name!r} is {self.max_failure_rate}: give a share from "
-                "0 to 1"
+                f"provider of {self.name!r} is an object ({type(key).__name__}): give the key that "
+                "it has among the resources of your definitions, as provider='openai'"
             )
-        if self.budget_usd is not None and not 0 < self.budget_usd < math.inf:
+        if not key.isidentifier():
+            valid = re.sub(r"\W", "_", key)
             raise ConfigurationError(
-                f"budget_usd of {self.name!r} is {self.budget_usd}: give US dollars above 0"
+                f"provider of {self.name!r} is {key!r}, which Dagster does not take as a resource "
+                f"key: name the resource {valid!r}, here and in your definitions"
+            )
+
+    def _check_number(self, option: str, is_right: bool, wanted: str) -> None:
+        if not is_right:
+            raise ConfigurationError(
+                f"{option} of {self.name!r} is {getattr(self, option)}: give {wanted}"
             )
 
     @property
     def name(self) -> str:
         """The asset key as text, ``a/b``; stored in tags and identities."""
         return self.key.to_user_string()
+
+    def named(self, key: dg.AssetKey, partitions_def: dg.PartitionsDefinition[Any] | None) -> Self:
+        """Return it under the key and with the partitions that its asset has by now.
+
+        Both may change after it was declared, as with ``load_assets_from_modules(key_prefix=…)``.
+        """
+        changed: Self = replace(cast("Any", self), key=key, partitions_def=partitions_def)
+        return changed
 
     @property
     def active_checks(self) -> dict[CheckName, CheckThreshold]:
@@ -180,24 +156,41 @@ class BatchAssetDeclaration:
         )
 
 
-def attach(compute: Callable[..., Any], declaration: BatchAssetDeclaration) -> None:
-    """Make a declaration known to whoever gets the asset that this function computes."""
+def attach(
+    compute: Callable[..., Any], declaration: BatchAssetDeclaration, function: Callable[..., Any]
+) -> None:
+    """Make a declaration, and the user's function, known to whoever gets the asset.
+
+    Args:
+        compute: What the asset's step runs.
+        declaration: Of the asset.
+        function: What was decorated.
+    """
     setattr(compute, _DECLARATION, declaration)
+    setattr(compute, _FUNCTION, function)
 
 
 def declarations_of(assets: Iterable[object]) -> dict[str, BatchAssetDeclaration]:
     """Return the declarations of the batch assets among some definitions, by asset name."""
     found = {}
     for definition in assets:
-        if not isinstance(definition, dg.AssetsDefinition) or not definition.is_executable:
-            continue
-        node = definition.node_def
-        compute = node.compute_fn if isinstance(node, dg.OpDefinition) else None
-        declaration = getattr(getattr(compute, "decorated_fn", None), _DECLARATION, None)
+        declaration = _attached(definition, _DECLARATION)
         if declaration is not None:
-            # Key and partitions may have been changed since, as load_assets_from_modules does.
-            declaration = replace(
-                declaration, key=definition.key, partitions_def=definition.partitions_def
-            )
+            assert isinstance(definition, dg.AssetsDefinition)
+            declaration = declaration.named(definition.key, definition.partitions_def)
             found[declaration.name] = declaration
     return found
+
+
+def function_of(asset: object) -> Callable[..., Any] | None:
+    """Return the function that was decorated; None for what is no batch asset."""
+    found: Callable[..., Any] | None = _attached(asset, _FUNCTION)
+    return found
+
+
+def _attached(definition: object, name: str) -> Any:
+    if not isinstance(definition, dg.AssetsDefinition) or not definition.is_executable:
+        return None
+    node = definition.node_def
+    compute = node.compute_fn if isinstance(node, dg.OpDefinition) else None
+    return getattr(getattr(compute, "decorated_fn", None), name, None)

@@ -9,8 +9,8 @@ from pydantic import Field
 class BatchRunConfig(dg.Config):
     """Configuration of one Dagster run of a batch asset; all of it can be left out.
 
-    A batch asset whose function has no ``config`` of its own takes this one. One that has lets it
-    inherit from this class. In a run's configuration: ``ops: <asset>: config: {refresh: all}``.
+    The fields of a ``config`` of the function's own stand beside these. A class that inherits from
+    this one reads both. In a run's configuration: ``ops: <asset>: config: {refresh: all}``.
 
     Attributes:
         refresh: Which rows of a partition that was materialized before are asked again: ``changed``

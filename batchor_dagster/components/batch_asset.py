@@ -1,30 +1,23 @@
 """A batch asset in YAML."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, InstanceOf
+from pydantic import InstanceOf
 
-from batchor_core import (
-    ArtifactPolicy,
-    ChunkPolicy,
-    ConfigurationError,
-    RetryPolicy,
-    TokenPrice,
-)
+from batchor_core import ConfigurationError
 from batchor_core.integration import Items
-from batchor_dagster.asset.checks import ALL_CHECKS, BatchChecks
+from batchor_dagster.asset.options import BatchAssetOptions, options_in
 from batchor_dagster.asset.translator import BatchAssetTranslatorData, DagsterBatchorTranslator
 from batchor_dagster.asset_decorator import batch_asset
-from batchor_dagster.components.fields import field, read_output, read_text, read_verbatim
+from batchor_dagster.components.fields import field
+from batchor_dagster.components.option_fields import OptionFields, options_of, resolver
 from batchor_dagster.components.partitions import Partitions, read_partitions
 from batchor_dagster.components.policies import (
     Backfills,
-    Checks,
     StepRetries,
     read_backfill_policy,
-    read_checks,
     read_step_retries,
 )
 from batchor_dagster.components.scaffolders import BatchAssetScaffolder
@@ -36,9 +29,11 @@ from batchor_dagster.components.sources import (
     read_source,
 )
 
+(_MODEL,) = (option for option in options_in(BatchAssetOptions) if option.is_required)
+
 
 @dg.scaffold_with(BatchAssetScaffolder)
-class BatchAssetComponent(dg.Component, dg.Model, dg.Resolvable):
+class BatchAssetComponent(dg.Component, OptionFields, dg.Resolvable):
     """An asset whose rows are answered by an LLM through a provider's batch API.
 
     What ``@batch_asset`` declares in Python, in YAML. The store, the providers' accounts and the
@@ -47,8 +42,6 @@ class BatchAssetComponent(dg.Component, dg.Model, dg.Resolvable):
     A subclass may override ``execute`` (which rows are asked) and ``get_asset_spec`` (what the
     asset looks like in Dagster).
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     asset: Annotated[
         dg.ResolvedAssetSpec,
@@ -63,85 +56,7 @@ class BatchAssetComponent(dg.Component, dg.Model, dg.Resolvable):
             Source, "Where the rows come from: an upstream asset, files, or a query.", read_source
         ),
     ]
-    llm_model: Annotated[str, field(str, "The provider's model, as gpt-4.1-mini.", read_text)]
-    provider: Annotated[
-        str, field(str, "Resource key of the provider's account, as openai.", read_text)
-    ] = "openai"
-    prompt_template: Annotated[
-        str | None,
-        field(str, "As 'Summarise: {text}'; without it the column prompt is sent.", read_text),
-    ] = None
-    system_prompt: Annotated[str | None, field(str, "Instructions for every row.", read_text)] = (
-        None
-    )
-    output: Annotated[
-        type[BaseModel] | Mapping[str, Any] | None,
-        field(
-            str | dict[str, Any],
-            "What every answer has to satisfy: a Pydantic model (package.module:Class), or a JSON "
-            "Schema; without it answers are texts.",
-            read_output,
-        ),
-    ] = None
-    schema_name: Annotated[
-        str | None, field(str, "Name of the output schema at the provider.", read_text)
-    ] = None
-    params: Annotated[
-        Mapping[str, Any] | None,
-        field(dict[str, Any], "Further fields of each request's body, as temperature."),
-    ] = None
-    max_output_tokens: Annotated[
-        int | None, field(int, "Upper bound of an answer; Anthropic wants one.")
-    ] = None
-    endpoint: Annotated[
-        str | None,
-        field(str, "As chat or embeddings; default: the provider's usual one.", read_text),
-    ] = None
-    dimensions: Annotated[int | None, field(int, "Length of embedding vectors.")] = None
-    price: Annotated[
-        InstanceOf[TokenPrice] | None,
-        field(TokenPrice, "Of the model, where it is not known or is not the usual one."),
-    ] = None
-    keep: Annotated[
-        Mapping[str, str] | None,
-        field(
-            dict[str, str],
-            "Columns of the rows that the stored table keeps, with their types: string, int64, "
-            "float64, bool, date, timestamp[us], …",
-            read_verbatim,
-        ),
-    ] = None
-    id_column: Annotated[
-        str | None, field(str, "Column with unique ids; default: the row number.", read_text)
-    ] = None
-    chunks: Annotated[
-        InstanceOf[ChunkPolicy] | None,
-        field(ChunkPolicy, "How large one provider batch may become."),
-    ] = None
-    retries: Annotated[
-        InstanceOf[RetryPolicy] | None, field(RetryPolicy, "How often a row is sent again.")
-    ] = None
-    artifacts: Annotated[
-        InstanceOf[ArtifactPolicy] | None,
-        field(ArtifactPolicy, "What is kept of what was sent and received."),
-    ] = None
-    on_unresolved: Literal["wait", "resubmit", "fail"] = "wait"
-    on_lost: Literal["fail", "resend"] = "fail"
-    reuse: Literal["partition", "namespace", "off"] = "partition"
-    max_failure_rate: float = 1.0
-    budget_usd: float | None = None
-    checks: Annotated[
-        BatchChecks | None,
-        field(
-            Checks | Literal[False],
-            "Bounds of the asset checks: rows_answered, failure_rate, invalid_output_rate, "
-            "cost_usd; null switches one off, false all of them.",
-            read_checks,
-        ),
-    ] = ALL_CHECKS
-    cancel_on_termination: bool = True
-    wait: bool = False
-    io_type: Literal["lazy", "eager"] = "lazy"
+    llm_model: Annotated[str, resolver(_MODEL)]
     io_manager_key: str | None = None
     partitions: Annotated[
         dg.PartitionsDefinition[Any] | None,
@@ -199,8 +114,13 @@ class BatchAssetComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.partitions is not None and spec.partitions_def is not None:
             raise ConfigurationError("give partitions, or asset.partitions_def, not both")
         declare = batch_asset(
-            **{name: getattr(self, name) for name in _SAME_NAMES},
+            **options_of(self),
             model=self.llm_model,
+            io_manager_key=self.io_manager_key,
+            backfill_policy=self.backfill_policy,
+            retry_policy=self.retry_policy,
+            op_tags=self.op_tags,
+            pool=self.pool,
             partitions_def=self.partitions or spec.partitions_def,
             ins={"rows": self.source.asset_in} if isinstance(self.source, AssetSource) else None,
             key=spec.key,
@@ -236,39 +156,6 @@ class BatchAssetComponent(dg.Component, dg.Model, dg.Resolvable):
 
 
 _KIND_TAG = "dagster/kind/"
-
-_SAME_NAMES = (
-    "provider",
-    "prompt_template",
-    "system_prompt",
-    "output",
-    "schema_name",
-    "params",
-    "max_output_tokens",
-    "endpoint",
-    "dimensions",
-    "price",
-    "keep",
-    "id_column",
-    "chunks",
-    "retries",
-    "artifacts",
-    "on_unresolved",
-    "on_lost",
-    "reuse",
-    "max_failure_rate",
-    "budget_usd",
-    "backfill_policy",
-    "checks",
-    "cancel_on_termination",
-    "wait",
-    "io_type",
-    "io_manager_key",
-    "retry_policy",
-    "op_tags",
-    "pool",
-)
-"""Fields that are keywords of ``batch_asset``."""
 
 
 class _ComponentTranslator(DagsterBatchorTranslator):

@@ -5,7 +5,7 @@ its rows; a materialize run has all that it needs in the batch run, and must nei
 a second time nor fail because they are gone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -60,26 +60,39 @@ class _LoadedOnDemand(dg.DagsterType):
 def loaded_on_demand(
     made: dg.AssetsDefinition,
     ins: Mapping[str, dg.AssetIn],
+    deps: Iterable[dg.AssetDep],
     is_needed: Callable[[dg.AssetExecutionContext], bool],
     *,
     as_partitions: bool,
 ) -> dict[str, dg.AssetIn]:
     """Return an asset's inputs, to be loaded by those steps only that need them.
 
+    Dagster takes a type only of an input whose dependency is not declared by itself too: what
+    such a one says goes to the input.
+
     Args:
         made: The asset as Dagster makes it from its function, whose types are taken.
         ins: What the user said of inputs.
+        deps: What the user said of dependencies.
         is_needed: Whether a step needs its inputs; asked within the step, several times.
         as_partitions: Whether they are to be loaded as dicts by partition.
     """
+    types = {
+        name: made.node_def.input_def_named(name).dagster_type
+        for name in made.node_keys_by_input_name
+    }
+    mappings = {dep.asset_key: dep.partition_mapping for dep in deps}
     return {
-        name: ins.get(name, dg.AssetIn(key))._replace(
+        name: (given := ins.get(name, dg.AssetIn(key)))._replace(
+            key=key,
+            key_prefix=None,
+            partition_mapping=given.partition_mapping or mappings.get(key),
             dagster_type=_LoadedOnDemand(
-                by_partition(declared.typing_type) if as_partitions else declared, is_needed
-            )
+                by_partition(types[name].typing_type) if as_partitions else types[name], is_needed
+            ),
         )
         for name, key in made.node_keys_by_input_name.items()
-        if not (declared := made.node_def.input_def_named(name).dagster_type).is_nothing
+        if not types[name].is_nothing
     }
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from batchor_core import ConfigurationError
 from batchor_dagster.asset.partitions import in_order, numbered
+from batchor_dagster.step.added_metadata import AddMetadata, RowsContext
 
 
-class PartitionContext(dg.AssetExecutionContext):
+class PartitionContext(RowsContext):
     """The step's context, as if it ran for one partition only.
 
     ``op_execution_context`` and ``AssetExecutionContext.get()`` still are those of the whole step.
@@ -21,6 +22,7 @@ class PartitionContext(dg.AssetExecutionContext):
         context: The step's.
         key: The partition.
         upstream_keys: Returns the partitions of an input, by its name, that belong to this one.
+        add_metadata: Takes what the function adds to the materialization.
     """
 
     def __init__(
@@ -28,8 +30,12 @@ class PartitionContext(dg.AssetExecutionContext):
         context: dg.AssetExecutionContext,
         key: str,
         upstream_keys: Callable[[str], Sequence[str]],
+        add_metadata: AddMetadata,
     ) -> None:
-        super().__init__(context.op_execution_context)
+        def add(partition: str | None, metadata: Mapping[str, Any]) -> None:
+            add_metadata(partition or key, metadata)
+
+        super().__init__(context, add)
         self._key = key
         self._upstream_keys = upstream_keys
 
@@ -156,6 +162,7 @@ class StepInputs:
         values: The step's arguments; of inputs, what the IO managers loaded: a dict by partition
             where the upstream asset has partitions.
         annotations: What the user's function wants, by the name of the input.
+        add_metadata: Takes what the function adds to the materialization of a partition.
     """
 
     def __init__(
@@ -163,8 +170,10 @@ class StepInputs:
         context: dg.AssetExecutionContext,
         values: Mapping[str, Any],
         annotations: Mapping[str, Any],
+        add_metadata: AddMetadata,
     ) -> None:
         self._context = context
+        self._add_metadata = add_metadata
         self._values = values
         self._annotations = annotations
         self._keys_of = context.assets_def.keys_by_input_name
@@ -186,7 +195,7 @@ class StepInputs:
         def upstream_keys(name: str) -> Sequence[str]:
             return self._upstream_keys(self._keys_of[name], partition)
 
-        return PartitionContext(self._context, partition, upstream_keys)
+        return PartitionContext(self._context, partition, upstream_keys, self._add_metadata)
 
     def _pick(self, name: str, value: Any, partition: str) -> Any:
         key = self._keys_of.get(name)

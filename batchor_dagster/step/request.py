@@ -24,6 +24,7 @@ from batchor_core.integration import (
 )
 from batchor_dagster.asset.metadata import progress_metadata
 from batchor_dagster.constants import RESUME_JOB
+from batchor_dagster.step.added_metadata import MAX_BYTES
 from batchor_dagster.step.dry_run import dry_run
 from batchor_dagster.step.guards import check_partitions, check_served
 from batchor_dagster.step.local_places import out_of_reach
@@ -119,7 +120,7 @@ def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
         namespace=step.runner.namespace,
         asset=step.declaration.name,
         partitions=partitions,
-        payload=step.launch_spec.payload(),
+        payload={**step.launch_spec.payload(), **_added_metadata(step, partitions)},
         demand=step.launch_spec.demand,
     )
 
@@ -138,6 +139,20 @@ def _join(step: Step, waiter_id: str) -> None:
         return {"payload": {**waiter.payload, "joined": list(joined)}}
 
     change_waiter(step.runner.store, waiter_id, change)
+
+
+def _added_metadata(step: Step, partitions: Sequence[str]) -> Mapping[str, Any]:
+    """Return what the user's function said of the partitions, to be kept with their waiter."""
+    try:
+        return step.added_metadata.payload(step.declaration.key, partitions)
+    except ValueError as exc:
+        step.context.log.warning(
+            "%s that the function added to its context are too many to be kept until the asset is "
+            "materialized (at most %s): they are lost",
+            exc,
+            MAX_BYTES,
+        )
+        return {}
 
 
 def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """What one execution of a batch asset's step works with."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ from batchor_dagster.asset.run_config import BatchRunConfig
 from batchor_dagster.constants import TAG_BACKFILL
 from batchor_dagster.resources import BatchorResource, ModelRequest
 from batchor_dagster.resources.connections import batchor_resource, location_of, provider_resource
+from batchor_dagster.step.added_metadata import AddedMetadata
 from batchor_dagster.step.selection import asked_by, waiting_selection
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 
@@ -34,6 +35,7 @@ class Step:
             partition or none; only requests do.
         config: What was said of this Dagster run.
         upstream_columns: Of the inputs, for the lineage; only requests have them loaded.
+        added_metadata: What the user's function has added to the materialization so far.
     """
 
     context: dg.AssetExecutionContext
@@ -42,6 +44,7 @@ class Step:
     read: Callable[[str | None], Items]
     config: BatchRunConfig
     upstream_columns: UpstreamColumns
+    added_metadata: AddedMetadata
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
@@ -136,6 +139,27 @@ class Step:
                 price=self.declaration.price,
             )
         )
+
+
+def with_added_metadata(
+    step: Step, added: Callable[[], AddedMetadata], events: Iterable[Any]
+) -> Iterator[Any]:
+    """Pass on a step's events, and add what the user's function said to what is materialized.
+
+    Args:
+        step: Whose events they are.
+        added: Returns what was said; asked once something is materialized.
+        events: Of the step.
+    """
+    several = step.partitions if len(step.partitions) > 1 else ()
+    for event in events:
+        if isinstance(event, dg.MaterializeResult):
+            said, key = added(), step.declaration.key
+            for partition in several or (*step.partitions, "")[:1]:
+                metadata = said.of(partition)
+                if metadata:
+                    step.context.add_asset_metadata(metadata, key, partition if several else None)
+        yield event
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from batchor_dagster.testing.daemon import InProcessDaemon, QueuedRun
 from batchor_dagster.testing.environment import simulated_environment
 from batchor_dagster.testing.materialize import materialize_batch_assets
 from batchor_dagster.testing.result import BatchMaterializeResult
+from batchor_dagster.testing.row_function import row_function
 
 __all__ = [
     "BatchMaterializeResult",
@@ -19,5 +20,6 @@ __all__ = [
     "MovedClock",
     "QueuedRun",
     "materialize_batch_assets",
+    "row_function",
     "simulated_environment",
 ]

@@ -1,5 +1,6 @@
 """What ``@batch_asset`` refuses when a project is loaded, and which functions it takes."""
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from batchor_dagster import (
     build_batch_sensors,
 )
 from batchor_dagster.asset.declaration import declarations_of
+from batchor_dagster.asset.options import BatchAssetOptions, options_in
 from batchor_dagster.constants import ADVANCE_JOB
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 from tests.dagster.world import DAYS, MODEL, ROWS, Verdict, World, failure, rows_of
@@ -68,7 +70,25 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "failure rate above 1": ({"max_failure_rate": 1.5}, ConfigurationError, "from 0 to 1"),
     "failure rate below 0": ({"max_failure_rate": -0.1}, ConfigurationError, "from 0 to 1"),
-    "key and name": ({"key": "a", "name": "b"}, ConfigurationError, "not both"),
+    "no time to wait": ({"max_wait_hours": 0}, ConfigurationError, "max_wait_hours of .* above 0"),
+    "wait for ever": ({"max_wait_hours": float("inf")}, ConfigurationError, "give hours above 0"),
+    "resource in place of its key": (
+        {"provider": OpenAIBatchResource()},
+        ConfigurationError,
+        r"provider of 'answers' is an object \(OpenAIBatchResource\): give the key",
+    ),
+    "resource key with a dash": (
+        {"provider": "openai-eu"},
+        ConfigurationError,
+        "name the resource 'openai_eu'",
+    ),
+    "misspelt option": (
+        {"max_failure_rat": 0.2},
+        ConfigurationError,
+        "no option 'max_failure_rat': did you mean 'max_failure_rate'",
+    ),
+    "unknown option": ({"colour": 1}, ConfigurationError, "no option 'colour': see docs/options"),
+    "key and name": ({"key": "a"}, ConfigurationError, "not both"),
 }
 
 
@@ -77,7 +97,21 @@ def test_what_cannot_work_is_refused_when_the_project_is_loaded(case: str) -> No
     """The mistake would show in a night's run, after everything upstream was computed."""
     options, error, words = REFUSED[case]
     with pytest.raises(error, match=words):
-        batch_asset(model=MODEL, **options)(_any_rows)
+        batch_asset(**{"model": MODEL, "name": "answers", **options})(_any_rows)
+
+
+def test_bare_decorator_is_refused_in_words() -> None:
+    """A forgotten pair of brackets would read as an error of ours."""
+    with pytest.raises(ConfigurationError, match="keywords alone, as @batch_asset"):
+        batch_asset(_any_rows)  # type: ignore[call-arg]  # the mistake
+
+
+def test_help_tells_every_option() -> None:
+    """Whoever asks Python or an editor for the options would learn none of them."""
+    assert batch_asset.__doc__ is not None
+    for option in options_in(BatchAssetOptions):
+        assert f"    {option.name}: " in batch_asset.__doc__
+        assert option.name in inspect.signature(batch_asset).parameters
 
 
 def test_asset_is_an_ordinary_one() -> None:
@@ -136,6 +170,40 @@ def test_definitions_bundle_what_the_assets_need() -> None:
     assert {s.name for s in repository.sensor_defs} == {ADVANCE_SENSOR, MATERIALIZE_SENSOR}
     assert repository.has_job(ADVANCE_JOB)
     assert all(s.default_status.value == "RUNNING" for s in repository.sensor_defs)
+
+
+def test_definitions_take_what_dagster_s_take() -> None:
+    """A project with a schedule would have to give up the bundle, and forget a sensor."""
+    answers = batch_asset(model=MODEL, name="answers")(_any_rows)
+    job = dg.define_asset_job("nightly", [answers])
+
+    @dg.asset_check(asset=answers)
+    def is_good() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.sensor(job=job)
+    def theirs() -> None: ...
+
+    repository = batchor_definitions(
+        [answers],
+        resources={"batchor": BatchorResource(), "openai": OpenAIBatchResource()},
+        jobs=[job],
+        sensors=[theirs],
+        schedules=[dg.ScheduleDefinition(job=job, cron_schedule="@daily")],
+        asset_checks=[is_good],
+        executor=dg.in_process_executor,
+        metadata={"team": "llm"},
+    ).get_repository_def()
+
+    assert {s.name for s in repository.sensor_defs} == {
+        ADVANCE_SENSOR,
+        MATERIALIZE_SENSOR,
+        "theirs",
+    }
+    assert repository.has_job("nightly")
+    assert [schedule.name for schedule in repository.schedule_defs] == ["nightly_schedule"]
+    assert dg.AssetCheckKey(answers.key, "is_good") in repository.asset_graph.asset_check_keys
+    assert repository.get_job("nightly").executor_def is dg.in_process_executor
 
 
 def test_missing_store_is_one_clear_error() -> None:
@@ -288,7 +356,7 @@ def test_what_are_no_rows_is_refused_in_words(world: World) -> None:
     result = world.request(answers, partition=None)
 
     assert not result.success
-    assert "items is a NoneType" in failure(result)
+    assert "the function of 'answers' returned nothing: return the rows" in failure(result)
 
 
 def test_asset_with_a_prefix_given_later_is_the_same_asset(world: World) -> None:

@@ -116,7 +116,8 @@ def test_waiting_asset_evaluates_them_itself(world: World, *, is_partitioned: bo
 def test_failed_rows_show_with_their_severity_and_fail_nothing(world: World) -> None:
     """Bad days would look like good ones, or a warning would turn a backfill red."""
     answers = answers_asset(
-        checks=BatchChecks(failure_rate=CheckThreshold(warn_above=0.1, error_above=0.5))
+        max_failure_rate=1.0,
+        checks=BatchChecks(failure_rate=CheckThreshold(warn_above=0.1, error_above=0.5)),
     )
     world.sim.faults(**ONE_ROW, **REFUSED)
     world.request(answers)
@@ -135,7 +136,7 @@ def test_failed_rows_show_with_their_severity_and_fail_nothing(world: World) -> 
 
 def test_invalid_output_is_told_apart_from_other_failures(world: World) -> None:
     """A prompt that the model misreads would look like an outage."""
-    answers = answers_asset(retries=RetryPolicy(delay_s=0, max_attempts=1))
+    answers = answers_asset(max_failure_rate=1.0, retries=RetryPolicy(delay_s=0, max_attempts=1))
     world.sim.faults(kind="invalid_json_answer", **ONE_ROW)
     world.request(answers)
     (result,) = world.finish(answers)
@@ -154,7 +155,8 @@ def test_text_answers_have_no_output_to_be_invalid(world: World) -> None:
 def test_blocking_check_stops_what_lies_downstream_and_is_final(world: World) -> None:
     """Bad answers would reach the mart, or the sensor would materialize them three times."""
     answers = answers_asset(
-        checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.1, blocking=True))
+        max_failure_rate=1.0,
+        checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.1, blocking=True)),
     )
 
     @dg.asset(partitions_def=DAYS)
@@ -332,7 +334,9 @@ D0_TO_D2 = {TAG_PARTITION_RANGE_START: "d0", TAG_PARTITION_RANGE_END: "d2"}
 
 def test_range_checks_each_of_its_partitions(world: World) -> None:
     """In a run of many partitions the last one's result would stand for all."""
-    answers = ranged(checks=BatchChecks(failure_rate=CheckThreshold(warn_above=0.1)))
+    answers = ranged(
+        max_failure_rate=1.0, checks=BatchChecks(failure_rate=CheckThreshold(warn_above=0.1))
+    )
     world.sim.faults(match={"prompt": "d1 row 1;"}, **REFUSED)
     assert world.request(answers, partition=None, tags=D0_TO_D2).success
     results = world.finish(answers)
@@ -346,7 +350,8 @@ def test_range_checks_each_of_its_partitions(world: World) -> None:
 def test_blocking_check_of_one_partition_is_final_for_the_range(world: World) -> None:
     """The whole range would be materialized again and again."""
     answers = ranged(
-        checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.1, blocking=True))
+        max_failure_rate=1.0,
+        checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.1, blocking=True)),
     )
     world.sim.faults(match={"prompt": "d1 row 1;"}, **REFUSED)
     world.request(answers, partition=None, tags=D0_TO_D2)

@@ -13,10 +13,11 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster.components.core.component_tree import ComponentTreeException
 from dagster_shared.serdes import serialize_value
 
-from batchor_core import ChunkPolicy, TokenPrice
+from batchor_core import BatchItem, ChunkPolicy, PromptParts, TokenPrice
 from batchor_dagster import BatchAssetComponent, BatchorComponent, batch_asset, build_batch_sensors
 from batchor_dagster.asset.checks import BatchChecks, CheckThreshold
 from batchor_dagster.asset.declaration import BatchAssetDeclaration, declarations_of
+from batchor_dagster.asset.options import OptionsWithDefaults, options_in
 from batchor_dagster.components.sources import AssetSource
 from batchor_dagster.constants import TAG_PARTITION_RANGE_END, TAG_PARTITION_RANGE_START
 from batchor_dagster.resources import ProviderBatchResource
@@ -467,6 +468,7 @@ on_unresolved: resubmit
 on_lost: resend
 reuse: namespace
 max_failure_rate: 0.25
+max_wait_hours: 48
 budget_usd: 3
 checks:
   failure_rate: null
@@ -493,7 +495,7 @@ pool: llm
     assert declared.artifacts.raw_results == "drop"
     assert (declared.on_unresolved, declared.on_lost) == ("resubmit", "resend")
     assert (declared.reuse, declared.max_failure_rate) == ("namespace", 0.25)
-    assert declared.budget_usd == 3
+    assert (declared.budget_usd, declared.max_wait_hours) == (3, 48)
     assert declared.checks == BatchChecks(
         failure_rate=None, rows_answered=CheckThreshold(error_above=2, blocking=True)
     )
@@ -535,7 +537,7 @@ ELSEWHERE_IN_YAML = {
     **dict.fromkeys(("group_name", "description", "tags", "owners", "kinds"), "asset"),
     **dict.fromkeys(("automation_condition", "freshness_policy", "code_version"), "asset"),
 }
-ONLY_IN_PYTHON = {"build_prompt", "translator", "column_lineage"}
+ONLY_IN_PYTHON = {"translator"}
 
 
 def test_every_keyword_of_the_decorator_is_a_field() -> None:
@@ -543,6 +545,33 @@ def test_every_keyword_of_the_decorator_is_a_field() -> None:
     keywords = inspect.signature(batch_asset).parameters.keys() - ONLY_IN_PYTHON
     fields = {ELSEWHERE_IN_YAML.get(keyword, keyword) for keyword in keywords}
     assert fields == BatchAssetComponent.model_fields.keys()
+
+
+def _prompt(item: BatchItem) -> PromptParts:
+    return PromptParts(prompt=str(item.payload))
+
+
+LINEAGE: dict[str, list[dg.TableColumnDep]] = {"output_text": []}
+
+
+def test_options_that_are_python_objects_are_named(project: DgProject) -> None:
+    """An asset with a prompt that is made in Python could not be declared in YAML."""
+    project.component(
+        "answers",
+        ASSET,
+        f"{BARE}llm_model: {MODEL}\nbuild_prompt: {__name__}:_prompt\n"
+        f"column_lineage: {__name__}:LINEAGE",
+    )
+    declared = declaration_of(project)
+    assert declared.build_prompt is _prompt
+    assert declared.column_lineage == LINEAGE
+
+
+def test_options_are_described_in_the_schema_of_the_yaml() -> None:
+    """An editor would show the fields of a ``defs.yaml`` without a word on what they are for."""
+    shown = BatchAssetComponent.model().model_json_schema()["properties"]
+    for option in options_in(OptionsWithDefaults):
+        assert shown[option.name]["description"] == option.description
 
 
 REFUSED = {

@@ -79,7 +79,9 @@ def test_what_is_asked_again(world: World, refresh: str, asked_again: int) -> No
     prompts = [f"Judge row {n};" for n in range(ROWS)]
 
     def asset() -> dg.AssetsDefinition:
-        @batch_asset(model=MODEL, output=Verdict, partitions_def=DAYS, id_column="id")
+        @batch_asset(
+            model=MODEL, output=Verdict, partitions_def=DAYS, id_column="id", max_failure_rate=0.5
+        )
         def answers() -> pl.DataFrame:
             return pl.DataFrame({"prompt": prompts, "id": [f"row {n}" for n in range(ROWS)]})
 

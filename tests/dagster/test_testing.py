@@ -393,7 +393,9 @@ def test_texts_of_ones_own(account: dict[str, Any], simulator: Simulator) -> Non
     simulator.answer("Yes", containing="row 0")
     simulator.answer(_fails, containing="row 2")
     result = materialize_batch_assets(
-        [answers_asset(output=None, **account)], partition_key="d1", simulator=simulator
+        [answers_asset(output=None, max_failure_rate=0.5, **account)],
+        partition_key="d1",
+        simulator=simulator,
     )
     rows = result.table("answers", "d1").to_dicts()
     assert [row["output_text"] for row in rows[:2]] == ["Yes", "No"]

@@ -14,14 +14,14 @@ from batchor_dagster import batch_asset
 from batchor_dagster.constants import TAG_BACKFILL, TAG_RUN_KEY, TAG_WAITER
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launches import MAX_ATTEMPTS, LaunchState, launches_of
-from tests.dagster.world import MODEL, ROWS, World, answers_asset, failure
+from tests.dagster.world import MODEL, ROWS, World, answers_asset, failure, rows_of
 
 REFUSED = {"kind": "line_error", "status": 400, "message": "Simulated refusal."}
 
 
 def test_partition_without_a_single_answer_fails_with_its_error_codes(world: World) -> None:
     """An empty table would look like a good day, and nobody would know why it is empty."""
-    answers = answers_asset()
+    answers = answers_asset(max_failure_rate=1.0)
     world.sim.faults(**REFUSED)
     world.request(answers)
     world.drive(answers)
@@ -32,6 +32,31 @@ def test_partition_without_a_single_answer_fails_with_its_error_codes(world: Wor
     assert f"{ROWS} of {ROWS} rows failed (100.0%, at most 100.0% may)" in failure(result)
     assert f"invalid_request_error ({ROWS})" in failure(result)
     assert world.materialized() == []
+
+
+def test_one_row_in_three_is_too_many_unless_it_is_said(world: World) -> None:
+    """A team that never heard of the option would build on a table full of holes."""
+    answers = answers_asset()
+    world.sim.faults(match={"prompt": "row 1;"}, **REFUSED)
+    world.request(answers)
+    failed = [failure(result) for result in world.finish(answers) if not result.success]
+
+    assert len(failed) == 1
+    assert "1 of 3 rows failed (33.3%, at most 10.0% may)" in failed[0]
+    assert world.materialized() == []
+
+
+def test_partition_without_rows_materializes(world: World) -> None:
+    """A day on which nothing happened would fail, although nothing went wrong."""
+
+    @batch_asset(model=MODEL, max_failure_rate=0)
+    def answers() -> pl.DataFrame:
+        return rows_of("d0", 0)
+
+    assert world.request(answers, partition=None).success
+    assert all(result.success for result in world.finish(answers))
+    assert world.materialized() == [None]
+    assert world.table(partition=None).height == 0
 
 
 def test_verdict_is_final(world: World) -> None:

@@ -234,7 +234,11 @@ class World:
 
     def materialized(self, asset: str = "answers") -> list[str | None]:
         """The partitions that were materialized, oldest first."""
-        records = self.instance.fetch_materializations(dg.AssetKey(asset), limit=1000).records
+        return self.materialized_of(dg.AssetKey(asset))
+
+    def materialized_of(self, key: dg.AssetKey) -> list[str | None]:
+        """The partitions of an asset that were materialized, oldest first."""
+        records = self.instance.fetch_materializations(key, limit=1000).records
         return [record.partition_key for record in reversed(records)]
 
     def observations(self, asset: str = "answers") -> list[Mapping[str, Any]]:

@@ -27,7 +27,7 @@ def test_complete_example(tmp_path: Path) -> None:
         text=True,
     )
     assert finished.returncode == 0, finished.stdout
-    assert "3 passed" in finished.stdout
+    assert "4 passed" in finished.stdout
 
 
 def test_script_of_answers() -> None:

@@ -68,6 +68,7 @@ def files(context: dg.AssetExecutionContext) -> pl.DataFrame:
     backfill_policy=dg.BackfillPolicy.single_run(),
     keep={"prompt": pl.String},
     id_column="id",
+    max_failure_rate=0.5,
 )
 def configured(context: dg.AssetExecutionContext) -> pl.DataFrame:
     """Be launched with a configuration."""

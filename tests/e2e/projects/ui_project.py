@@ -40,6 +40,7 @@ def tickets(context: dg.AssetExecutionContext) -> pl.DataFrame:
     keep={"text": pl.String},
     retries=RetryPolicy(max_attempts=1),
     budget_usd=1,
+    max_failure_rate=0.5,
     checks=BatchChecks(
         rows_answered=CheckThreshold(warn_above=1),
         failure_rate=CheckThreshold(warn_above=0.1, error_above=0.2),
@@ -59,6 +60,7 @@ def users_own() -> dg.AssetCheckResult:
 
 @batch_asset(
     model="gpt-4.1-mini",
+    max_failure_rate=0.5,
     checks=BatchChecks(failure_rate=CheckThreshold(error_above=0.2, blocking=True)),
 )
 def notes() -> pl.DataFrame:
