@@ -90,7 +90,7 @@ class WaiterState(StrEnum):
     """Where somebody who asked for a run's results is."""
 
     OPEN = "open"
-    """A crash leaves the wish; the next materialize tick serves it."""
+    """A crash leaves it waiting; the next materialize tick serves it."""
     SERVED = "served"
     """Results were handed over."""
     FAILED = "failed"

@@ -148,11 +148,11 @@ class BatchAssetComponent(dg.Component, OptionFields, dg.Resolvable):
             from_asset.__annotations__["rows"] = rows_of.annotation
             return from_asset
 
-        def from_elsewhere(context: dg.AssetExecutionContext) -> Items:
+        def from_source(context: dg.AssetExecutionContext) -> Items:
             key = context.partition_key if context.has_partition_key else None
             return self.execute(context, rows_of.open(key, self.id_column))
 
-        return from_elsewhere
+        return from_source
 
 
 _KIND_TAG = "dagster/kind/"

@@ -104,7 +104,7 @@ def materialize_tick(
         after = cancellation.take_turn(before.after)
         tick = _Tick(context, runner, location, cancellation, jobs)
         requests = tick.requests(time_box)
-        tick.end_unwanted(time_box)
+        tick.end_left(time_box)
         waiting = store.waiter_groups(namespace, GROUP_FIELDS)
         closed = backfills.close_unneeded(holds, {group.fields[0] for group in waiting})
     skip = f"{sum(group.count for group in waiting)} waiting, {closed} hold(s) closed"
@@ -155,7 +155,7 @@ class _Tick:
         self._location = location
         self._cancellation = cancellation
         self._launcher = Launcher(location.repository, location.partitions, jobs)
-        self._unwanted: list[tuple[AssetWaiter, Ending]] = []
+        self._endings: list[tuple[AssetWaiter, Ending]] = []
         self._news: list[dg.AssetCheckEvaluation | dg.AssetObservation] = []
 
     def requests(self, time_box: TimeBox) -> list[dg.RunRequest]:
@@ -192,9 +192,9 @@ class _Tick:
                     found.append(request)
         return found
 
-    def end_unwanted(self, time_box: TimeBox) -> None:
+    def end_left(self, time_box: TimeBox) -> None:
         """End those of the ready waiters that turned out to be nobody's any more."""
-        for waiter, ending in self._unwanted:
+        for waiter, ending in self._endings:
             if time_box.is_over:
                 return
             self._cancellation.end(waiter.stored, ending)
@@ -218,7 +218,7 @@ class _Tick:
 
     def _wanted(self, waiters: Sequence[AssetWaiter]) -> list[AssetWaiter]:
         endings = [(waiter, self._cancellation.ending(waiter)) for waiter in waiters]
-        self._unwanted += [(waiter, ending) for waiter, ending in endings if ending is not None]
+        self._endings += [(waiter, ending) for waiter, ending in endings if ending is not None]
         return [waiter for waiter, ending in endings if ending is None]
 
     def _ready(self) -> list[AssetWaiter]:

@@ -30,7 +30,7 @@ _SHOWN_PROBLEMS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class AnsweringRun:
     """The batch run that answers some of a step's partitions.
 
     Attributes:
@@ -44,7 +44,7 @@ class Answers:
 def materialize(step: Step, run_id: str) -> Iterator[Any]:
     """Materialize what a waiter asked for; launched by the materialize sensor."""
     _refuse_if_stale(step, run_id)
-    answers = Answers(run=step.runner.get_run(run_id), partitions=step.partitions)
+    answers = AnsweringRun(run=step.runner.get_run(run_id), partitions=step.partitions)
     results: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
     try:
         for event in materialize_in_step(step, [answers]):
@@ -76,7 +76,7 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
         )
 
 
-def materialize_in_step(step: Step, answers: Sequence[Answers]) -> Iterator[Any]:
+def materialize_in_step(step: Step, answers: Sequence[AnsweringRun]) -> Iterator[Any]:
     """Yield the step's partitions, all of them, or raise their verdict.
 
     Raises:

@@ -28,7 +28,7 @@ from batchor_dagster.step.added_metadata import MAX_BYTES
 from batchor_dagster.step.dry_run import dry_run
 from batchor_dagster.step.guards import check_partitions, check_served
 from batchor_dagster.step.local_places import out_of_reach
-from batchor_dagster.step.materialize import Answers, materialize_in_step
+from batchor_dagster.step.materialize import AnsweringRun, materialize_in_step
 from batchor_dagster.step.preview import preview
 from batchor_dagster.step.selection import without_partitions
 from batchor_dagster.step.spooling import discard, member_claims, spool
@@ -47,7 +47,7 @@ _JOINED_REQUESTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Answers):
+class ClaimedRun(AnsweringRun):
     """Partitions of the step that one batch run answers, and the waiter that stands for them."""
 
     waiter_id: str
@@ -80,7 +80,7 @@ def request(step: Step) -> Iterator[Any]:
     _warn_of_local_places(step)
 
 
-def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[Asked]:
+def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[ClaimedRun]:
     """Claim partitions, or the asset as a whole.
 
     Partitions of which some are in work already, or in another version, are not all alike: then
@@ -111,7 +111,7 @@ def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[Asked]:
     if claimed.joined:
         _join(step, claimed.joined)
     waiter_id = claimed.joined or waiter.waiter_id
-    yield Asked(run=run, waiter_id=waiter_id, partitions=partitions)
+    yield ClaimedRun(run=run, waiter_id=waiter_id, partitions=partitions)
 
 
 def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
@@ -155,7 +155,7 @@ def _added_metadata(step: Step, partitions: Sequence[str]) -> Mapping[str, Any]:
         return {}
 
 
-def _deliver_here(step: Step, asked: Sequence[Asked]) -> Iterator[Any]:
+def _deliver_here(step: Step, asked: Sequence[ClaimedRun]) -> Iterator[Any]:
     """Materialize in this very step: the answers are there, or the asset waits for them."""
     for one in asked:
         _note(step, one, in_step=True)
@@ -186,7 +186,7 @@ def _judged(waiter: Waiter, reason: str) -> Mapping[str, Any]:
     return {"progress": with_verdict(waiter, reason)}
 
 
-def _check_still_asked(step: Step, asked: Sequence[Asked]) -> None:
+def _check_still_asked(step: Step, asked: Sequence[ClaimedRun]) -> None:
     """Leave it to the sensors if partitions were taken over while the step waited.
 
     Raises:
@@ -202,7 +202,7 @@ def _check_still_asked(step: Step, asked: Sequence[Asked]) -> None:
             )
 
 
-def _wait(step: Step, one: Asked) -> None:
+def _wait(step: Step, one: ClaimedRun) -> None:
     try:
         one.run.wait()
     except BudgetExceededError as exc:
@@ -210,7 +210,7 @@ def _wait(step: Step, one: Asked) -> None:
         raise
 
 
-def _open_hold(step: Step, asked: Sequence[Asked]) -> bool:
+def _open_hold(step: Step, asked: Sequence[ClaimedRun]) -> bool:
     """Keep the backfill open; False if it was cancelled, so that nothing may be sent."""
     keys, unpartitioned = without_partitions(step.context, step.launch_spec.selection)
     outcome = open_or_join(
@@ -233,7 +233,7 @@ def _open_hold(step: Step, asked: Sequence[Asked]) -> bool:
     return True
 
 
-def _note(step: Step, one: Asked, **values: Any) -> None:
+def _note(step: Step, one: ClaimedRun, **values: Any) -> None:
     """Change what is stored with a waiter, unless it says so already."""
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
@@ -243,7 +243,7 @@ def _note(step: Step, one: Asked, **values: Any) -> None:
     change_waiter(step.runner.store, one.waiter_id, change)
 
 
-def _submit(step: Step, asked: Sequence[Asked]) -> None:
+def _submit(step: Step, asked: Sequence[ClaimedRun]) -> None:
     """Send what fits, and tell how far it has come.
 
     Raises:
@@ -266,7 +266,9 @@ def _submit(step: Step, asked: Sequence[Asked]) -> None:
         raise refused[0]
 
 
-def _give_up(step: Step, one: Asked, reason: str, end: WaiterState = WaiterState.CANCELLED) -> None:
+def _give_up(
+    step: Step, one: ClaimedRun, reason: str, end: WaiterState = WaiterState.CANCELLED
+) -> None:
     """End this waiter; a batch run that nobody else waits for is cancelled."""
     keeps_work = not step.declaration.cancel_on_termination
     ended = step.runner.store.end_waiter(one.waiter_id, end, reason, keeps_work=keeps_work)

@@ -130,12 +130,13 @@ class LaunchSpec:
     def demand(self) -> str | None:
         """A digest of all that is to be done; None where another request cannot be served with it.
 
-        What is downstream of several batch assets is found by the root run, so that each request
-        has to have waiters of its own for it.
+        What is downstream of several batch assets is found by the root run, so that only a request
+        that is executed again is served together with itself.
         """
-        if self.in_step or self.shared:
+        if self.in_step:
             return None
         values = {name: value for name, value in self.payload().items() if name in _DEMANDED}
+        values |= {"root_run": self.root_run} if self.shared else {}
         text = json.dumps(values, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
