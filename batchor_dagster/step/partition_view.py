@@ -239,7 +239,6 @@ class StepInputs:
         return in_order(found.get_partition_keys(), self._numbered(theirs))
 
 
-@cache  # Dagster wants one object of each name
 def by_partition(annotation: Any) -> dg.DagsterType:
     """Return the type of an input that is to be loaded as a dict by partition.
 
@@ -247,9 +246,13 @@ def by_partition(annotation: Any) -> dg.DagsterType:
     checked here.
     """
     asked = WantedInput.of(annotation or Any)
-    # A dict has no entry for what is missing, so nothing in it is None.
+    # Without "| None": a dict has no entry for a partition that is missing.
     value: Any = asked.annotation
-    wanted: Any = value if asked.by_partition else dict[str, value]
+    return _unchecked(value if asked.by_partition else dict[str, value])
+
+
+@cache  # Dagster wants one object of each name
+def _unchecked(wanted: Any) -> dg.DagsterType:
     return dg.DagsterType(
         name=f"{wanted} by partition",
         type_check_fn=lambda _context, _value: True,
