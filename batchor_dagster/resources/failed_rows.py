@@ -72,7 +72,7 @@ def _listed(folder: UPath) -> list[UPath]:
     folder.fs.invalidate_cache(folder.path)
     try:
         return sorted(folder.iterdir(), key=lambda path: str(path.name))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     finally:
         folder.fs.invalidate_cache(folder.path)

@@ -356,6 +356,40 @@ class TestPandas:
             _store_all(local, instance, ["p0"])
 
 
+def test_failed_rows_of_all_files_are_read_together(io_manager: BatchParquetIOManager) -> None:
+    """A column that was added meanwhile, or a file of another asset, would spoil all of them."""
+    frames = {
+        "DE": pl.DataFrame({"item_id": ["0", "1"], "batch_status": ["failed", "ok"]}),
+        "a/b": pl.DataFrame({"item_id": ["0"], "batch_status": ["failed"], "label": [None]}),
+    }
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["DE", "a/b"]))
+    def up(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        return frames[context.partition_key]
+
+    @dg.asset(key=["up", "below"])
+    def below() -> pl.DataFrame:
+        return pl.DataFrame({"n": [1]})
+
+    def failed() -> list[tuple[Any, ...]]:
+        table = io_manager.scan_failed("up").collect()
+        return table.select("batch_partition", "batch_partition_state", "item_id").rows()
+
+    with DagsterInstance.ephemeral() as instance:
+        _materialize([up], io_manager, instance, partition_key="DE")
+        assert failed() == [("DE", "stored", "0")]
+        _materialize([up], io_manager, instance, partition_key="a/b")
+        _materialize([below], io_manager, instance)
+        io_manager.store_rejected(["up"], "DE", frames["DE"].lazy())
+        assert failed() == [
+            ("DE", "stored", "0"),
+            ("a/b", "stored", "0"),
+            ("DE", "rejected", "0"),
+        ]
+        _materialize([up], io_manager, instance, partition_key="DE")
+    assert failed() == [("DE", "stored", "0"), ("a/b", "stored", "0")]
+
+
 def test_failed_write_keeps_what_was_there(io_manager: BatchParquetIOManager) -> None:
     """A crash in the middle would leave half a file where a whole one was."""
 
