@@ -27,7 +27,7 @@ SUFFIX = ".parquet"
 _REJECTED = ".rejected"
 _MOST_CAPITALS = 64  # of which a name tells one by one, before it would be too long for a file
 
-# A folder "a.parquet" would be in the way of the file of "a"; Windows drops dots at the end.
+# Of a folder: "a.parquet" would be in the way of the file of "a", and Windows drops a last dot.
 _BAD_END = re.compile(r"\.(?=(?:parquet)?$)", re.IGNORECASE)
 
 
@@ -48,7 +48,7 @@ class ParquetLayout:
 
     def folder(self, asset: Sequence[str]) -> UPath:
         """Return the folder of an asset's partitions."""
-        return self.base.joinpath(*map(_name, asset))
+        return self.base.joinpath(*(_BAD_END.sub("%2E", _name(part)) for part in asset))
 
     def path(self, asset: Sequence[str], partition: str | None) -> UPath:
         """Return the file of an asset without partitions (None), or of one partition."""
@@ -65,7 +65,7 @@ def is_of_partition(name: str) -> bool:
 
 
 def _name(text: str) -> str:
-    name = _BAD_END.sub("%2E", path_segment(text))
+    name = path_segment(text)
     if unquote(name) != text:
         return f"{name}@0"
     capitals = sum(1 << n for n, letter in enumerate(text) if letter.isascii() and letter.isupper())
