@@ -118,6 +118,7 @@ META_CONSOLE_URL = "batchor/console_url"
 META_CONSOLE_LINKS = "batchor/console_links"
 META_PREVIEW = "batchor/preview"
 META_SIZE_BYTES = "batchor/size_bytes"
+META_REJECTED_URI = "batchor/rejected_uri"
 META_WARN_ABOVE = "batchor/warn_above"
 META_ERROR_ABOVE = "batchor/error_above"
 

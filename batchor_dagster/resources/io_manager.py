@@ -1,27 +1,17 @@
 """An IO manager that keeps each partition as one Parquet file, on any fsspec URL.
 
-```
-<base_path>/<asset key part>/…/<partition>.parquet     partitioned assets
-<base_path>/<asset key part>/….parquet                 assets without partitions
-```
-Key parts and partition keys are percent-encoded into one path segment each.
+Where a file lies is said in ``parquet_layout``. Its footer says whose rows it holds, so that no
+file is loaded as, or overwritten by, another asset or partition.
 """
 
 import os
-import tempfile
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 from dagster import (
+    AssetKey,
     ConfigurableIOManager,
     EnvVar,
     InputContext,
@@ -37,7 +27,6 @@ from pydantic import Field
 from upath import UPath
 
 from batchor_core import ConfigurationError
-from batchor_core.integration import path_segment
 from batchor_dagster.asset.partitions import in_order, numbered
 from batchor_dagster.constants import (
     META_COLUMN_SCHEMA,
@@ -46,19 +35,22 @@ from batchor_dagster.constants import (
     META_SIZE_BYTES,
     META_URI,
 )
+from batchor_dagster.resources.asset_files import AssetFile, Written, uri_of
+from batchor_dagster.resources.failed_rows import scan_failed_rows
+from batchor_dagster.resources.parquet_layout import ParquetLayout
+from batchor_dagster.resources.wanted_input import WantedInput
 
 ALLOW_MISSING_PARTITIONS = "allow_missing_partitions"  # as Dagster's own IO managers call it
-_LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
-_FRAME_TYPES = (pl.DataFrame, pl.LazyFrame, pa.Table)
 
 
 class BatchParquetIOManager(ConfigurableIOManager):
     """Stores frames as Parquet and loads them as the downstream asset's annotation asks.
 
     Outputs: a Polars ``DataFrame`` or ``LazyFrame`` (streamed), an Arrow ``Table`` or
-    ``RecordBatchReader`` (streamed); for an output that covers several partitions a dict of these,
-    one for each partition key. A file appears whole or not at all: it is written under another
-    name and renamed, on object stores written locally and put at once.
+    ``RecordBatchReader`` (streamed), a pandas ``DataFrame`` (its index only where that has a name);
+    for an output that covers several partitions a dict of these, one for each partition key. A file
+    appears whole or not at all: it is written under another name and renamed, on object stores
+    written locally and put at once.
 
     Metadata: ``dagster/uri``, ``dagster/column_schema`` (unless the output or the asset brings its
     own), the size, and ``dagster/row_count`` or ``dagster/partition_row_count``; these replace what
@@ -89,22 +81,26 @@ class BatchParquetIOManager(ConfigurableIOManager):
         Raises:
             TypeError: ``obj`` is none of what is listed above.
             ValueError: A dict whose keys are not the output's partitions.
+            ConfigurationError: A file that is to be overwritten says that it is another asset's or
+                partition's.
         """
-        folder = self._asset_path(context)
-        if not context.has_asset_partitions:
-            path = _whole_path(folder)
-            written = _write(path, obj)
-            self._describe(context, path, written, row_count_key=META_ROW_COUNT)
-            return
-        frames = _frames_by_partition(context.asset_partition_keys, obj)
-        paths = {key: _partition_path(folder, key) for key in frames}
-        written_files = [_write(paths[key], frame) for key, frame in frames.items()]
+        asset = _key_path(context)
+        frames: Mapping[Any, object] = {None: obj}  # by partition
+        if context.has_asset_partitions:
+            frames = _frames_by_partition(context.asset_partition_keys, obj)
+        files = {partition: self._file(asset, partition) for partition in frames}
+        for file in files.values():
+            file.refuse_foreign()
+        written = [files[partition].write(frame) for partition, frame in frames.items()]
+        for partition in frames:
+            self._rejected_file(asset, partition).remove()
         if len(frames) == 1:
-            path = next(iter(paths.values()))
-            self._describe(context, path, written_files[0], row_count_key=META_PARTITION_ROW_COUNT)
+            ((partition, file),) = files.items()
+            count = META_ROW_COUNT if partition is None else META_PARTITION_ROW_COUNT
+            _describe(context, file.path, written[0], row_count_key=count)
         elif frames:
             # What Dagster takes here goes to every partition alike, so counts have no place in it.
-            self._describe(context, folder, _sum(written_files), row_count_key=None)
+            _describe(context, self._layout.folder(asset), _sum(written), row_count_key=None)
 
     def load_input(self, context: InputContext) -> object:
         """Load a file, or the files of several partitions, in the annotated shape.
@@ -112,104 +108,108 @@ class BatchParquetIOManager(ConfigurableIOManager):
         Raises:
             FileNotFoundError: The asset, or one of the partitions, was never stored here.
             TypeError: The annotation is none of what is listed above.
+            ConfigurationError: A file says that it is another asset's or partition's.
         """
-        wanted = _Wanted.of(context.dagster_type.typing_type)
-        folder = self._asset_path(context)
+        wanted = WantedInput.of(context.dagster_type.typing_type)
         if not context.has_asset_partitions:
-            path = _whole_path(folder)
-            if not path.exists():
-                raise FileNotFoundError(f"{_name(context)} was not materialized yet: no {path}")
-            return _load(path, wanted.frame_type)
-        frames = _load_partitions(context, folder, wanted.frame_type)
-        single = len(context.asset_partition_keys) == 1
-        if wanted.by_partition or (wanted.is_open and not single):
-            return frames
-        if not frames and not wanted.is_optional:
-            raise FileNotFoundError(
-                f"{_name(context)} has no partition to load in {folder}: annotate the input with "
-                "pl.DataFrame | None or dict[str, pl.DataFrame] where that may be"
-            )
-        if not frames:
-            return None
-        return _concatenated(list(frames.values()))
+            file = self._file(_key_path(context), None)
+            if not file.exists():
+                raise FileNotFoundError(
+                    f"{_name(context)} was not materialized yet: no {file.path}"
+                )
+            return file.load(wanted.frame_type)
+        frames = self._load_partitions(context, wanted.frame_type)
+        is_single = len(context.asset_partition_keys) == 1
+        return wanted.shaped(frames, is_single=is_single, name=_name(context))
 
     def path_for(self, asset_key_path: Sequence[str], partition_key: str | None = None) -> UPath:
         """Return where the file of an asset, or of one of its partitions, is or would be."""
-        folder = self._folder(asset_key_path)
-        return (
-            _whole_path(folder) if partition_key is None else _partition_path(folder, partition_key)
-        )
+        return self._file(asset_key_path, partition_key).path
 
-    def _asset_path(self, context: InputContext | OutputContext) -> UPath:
-        upstream = context.upstream_output if isinstance(context, InputContext) else context
-        if context.has_asset_key:
-            parts: Sequence[str] = context.asset_key.path
-        elif upstream is not None:  # an op's output: run id, step and output name
-            parts = upstream.get_identifier()
-        else:
-            raise ValueError("the input has neither an asset key nor an upstream output")
-        return self._folder(parts)
+    def store_rejected(
+        self, asset_key_path: Sequence[str], partition_key: str | None, frame: pl.LazyFrame
+    ) -> str:
+        """Write the table of a rejected partition, or asset, beside the stored ones.
 
-    def _folder(self, parts: Sequence[str]) -> UPath:
-        base: UPath = UPath(self.base_path, **_from_environment(self.storage_options))
-        return base.joinpath(*map(path_segment, parts))
+        It is removed when the partition is stored.
 
-    def _describe(
-        self, context: OutputContext, path: UPath, written: "_Written", row_count_key: str | None
-    ) -> None:
-        metadata: dict[str, MetadataValue[Any]] = {
-            META_URI: MetadataValue.text(_uri(path)),
-            META_SIZE_BYTES: MetadataValue.int(written.size_bytes),
-        }
-        if row_count_key is not None:
-            metadata[row_count_key] = MetadataValue.int(written.rows)
-        known = {**(context.definition_metadata or {}), **(context.output_metadata or {})}
-        if META_COLUMN_SCHEMA not in known:  # theirs has descriptions that a Polars frame loses
-            schema = _table_schema(written.schema)
-            metadata[META_COLUMN_SCHEMA] = MetadataValue.table_schema(schema)
-        context.add_output_metadata(metadata)
+        Returns:
+            The file's URI.
+        """
+        file = self._rejected_file(asset_key_path, partition_key)
+        file.write(frame)
+        return file.uri
+
+    def scan_failed(
+        self,
+        asset_key: AssetKey | str | Sequence[str],
+        partition_keys: Sequence[str] | None = None,
+    ) -> pl.LazyFrame:
+        """Return the failed rows of a batch asset, of what is stored and of what was rejected.
+
+        Besides the columns of the result table, which may have changed from partition to partition,
+        it has ``batch_partition`` (null for an asset without partitions) and
+        ``batch_partition_state``: ``stored``, or ``rejected`` for rows of a table that failed as a
+        whole. A partition has both where an older table of it is stored.
+
+        Args:
+            asset_key: The asset.
+            partition_keys: Its partitions; None for all that have a file.
+
+        Raises:
+            FileNotFoundError: None of them has a file.
+        """
+        asset = AssetKey.from_coercible(asset_key).path
+        return scan_failed_rows(self._layout, asset, partition_keys)
+
+    def _load_partitions(self, context: InputContext, frame_type: type) -> dict[str, Any]:
+        asset = _key_path(context)
+        files = {key: self._file(asset, key) for key in _partition_keys(context)}
+        missing = [key for key, file in files.items() if not file.exists()]
+        if missing and not (context.definition_metadata or {}).get(ALLOW_MISSING_PARTITIONS, False):
+            shown = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
+            raise FileNotFoundError(
+                f"{_name(context)} has no file for {len(missing)} of {len(files)} partitions "
+                f"({shown}) in {self._layout.folder(asset)}: materialize them, or give the input "
+                f"the metadata {{{ALLOW_MISSING_PARTITIONS!r}: True}}"
+            )
+        return {key: file.load(frame_type) for key, file in files.items() if key not in missing}
+
+    @property
+    def _layout(self) -> ParquetLayout:
+        return ParquetLayout(base=UPath(self.base_path, **_from_environment(self.storage_options)))
+
+    def _file(self, asset: Sequence[str], partition: str | None) -> AssetFile:
+        return AssetFile.at(self._layout, asset, partition)
+
+    def _rejected_file(self, asset: Sequence[str], partition: str | None) -> AssetFile:
+        return AssetFile.at(self._layout.rejected, asset, partition)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Written:
-    """What came to be in one or more files."""
+def _key_path(context: InputContext | OutputContext) -> Sequence[str]:
+    """Return the asset's key; of an op's output run id, step and output name."""
+    if context.has_asset_key:
+        return context.asset_key.path
+    upstream = context.upstream_output if isinstance(context, InputContext) else context
+    if upstream is None:
+        raise ValueError("the input has neither an asset key nor an upstream output")
+    return upstream.get_identifier()
 
-    rows: int
-    size_bytes: int
-    schema: pa.Schema
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    """What an annotation asks for: which frames, and whether they come by partition."""
-
-    frame_type: type
-    by_partition: bool = False
-    is_open: bool = False
-    is_optional: bool = False
-
-    @classmethod
-    def of(cls, annotation: object) -> "_Wanted":
-        if annotation in _FRAME_TYPES:
-            assert isinstance(annotation, type)
-            return cls(frame_type=annotation)
-        if get_origin(annotation) in (Union, UnionType) and type(None) in get_args(annotation):
-            others = [other for other in get_args(annotation) if other is not type(None)]
-            if len(others) == 1 and others[0] in _FRAME_TYPES:
-                return cls(frame_type=others[0], is_optional=True)
-        if annotation is Any or annotation is object or annotation is None:
-            return cls(frame_type=pl.DataFrame, is_open=True)
-        origin = get_origin(annotation) or annotation
-        if isinstance(origin, type) and issubclass(origin, Mapping):
-            values = get_args(annotation)[1:]
-            if not values or values[0] is Any:
-                return cls(frame_type=pl.DataFrame, by_partition=True)
-            if values[0] in _FRAME_TYPES:
-                return cls(frame_type=values[0], by_partition=True)
-        raise TypeError(
-            f"a Parquet file cannot be loaded as {annotation!r}: annotate the input with "
-            "pl.DataFrame, pl.LazyFrame, pa.Table or a dict[str, …] of one of them"
-        )
+def _describe(
+    context: OutputContext, path: UPath, written: Written, row_count_key: str | None
+) -> None:
+    metadata: dict[str, MetadataValue[Any]] = {
+        META_URI: MetadataValue.text(uri_of(path)),
+        META_SIZE_BYTES: MetadataValue.int(written.size_bytes),
+    }
+    if row_count_key is not None:
+        metadata[row_count_key] = MetadataValue.int(written.rows)
+    known = {**(context.definition_metadata or {}), **(context.output_metadata or {})}
+    if META_COLUMN_SCHEMA not in known:  # theirs has descriptions that a Polars frame loses
+        schema = _table_schema(written.schema)
+        metadata[META_COLUMN_SCHEMA] = MetadataValue.table_schema(schema)
+    context.add_output_metadata(metadata)
 
 
 def _frames_by_partition(partition_keys: Sequence[str], obj: object) -> Mapping[str, object]:
@@ -220,7 +220,8 @@ def _frames_by_partition(partition_keys: Sequence[str], obj: object) -> Mapping[
             missing, unknown = sorted(expected - set(frames)), sorted(set(frames) - expected)
             raise ValueError(
                 f"the dict does not match the output's partitions: {missing!r} are missing, "
-                f"{unknown!r} do not belong to it"
+                f"{unknown!r} do not belong to it; a dict of columns is returned as "
+                "pl.DataFrame(columns)"
             )
         return frames
     if len(partition_keys) != 1:
@@ -249,83 +250,12 @@ def _variable(name: str) -> str:
         raise ConfigurationError(f"the environment variable {name} is not set") from None
 
 
-def _whole_path(folder: UPath) -> UPath:
-    return folder.with_name(f"{folder.name}.parquet")
-
-
-def _partition_path(folder: UPath, partition_key: str) -> UPath:
-    # A multi-partition key's text has its dimensions in alphabetical order, joined by "|".
-    return folder / f"{path_segment(str(partition_key))}.parquet"
-
-
-def _write(path: UPath, frame: object) -> _Written:
-    with _staged(path) as local:
-        _write_local(local, frame)
-        footer = pq.read_metadata(local)
-        return _Written(
-            rows=footer.num_rows,
-            size_bytes=local.stat().st_size,
-            schema=footer.schema.to_arrow_schema(),
-        )
-
-
-@contextmanager
-def _staged(path: UPath) -> Iterator[Path]:
-    """Yield a local file to write; it takes its place at ``path`` if the block succeeds."""
-    if path.protocol in _LOCAL_PROTOCOLS:
-        target = Path(path.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            yield temporary
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return
-    with tempfile.TemporaryDirectory(prefix="batchor-") as folder:
-        temporary = Path(folder) / "data.parquet"
-        yield temporary
-        path.fs.put_file(str(temporary), path.path)
-
-
-def _write_local(path: Path, frame: object) -> None:
-    match frame:
-        case pl.DataFrame():
-            frame.write_parquet(path)
-        case pl.LazyFrame():
-            frame.sink_parquet(path)
-        case pa.Table():
-            pq.write_table(frame, path, compression="zstd")
-        case pa.RecordBatchReader():
-            with pq.ParquetWriter(path, frame.schema, compression="zstd") as writer:
-                for batch in frame:
-                    writer.write_batch(batch)
-        case _:
-            raise TypeError(
-                f"a {type(frame).__name__} cannot be stored as Parquet: return a Polars DataFrame "
-                "or LazyFrame, or an Arrow Table or RecordBatchReader"
-            )
-
-
-def _sum(written: Sequence[_Written]) -> _Written:
-    return _Written(
+def _sum(written: Sequence[Written]) -> Written:
+    return Written(
         rows=sum(one.rows for one in written),
         size_bytes=sum(one.size_bytes for one in written),
         schema=written[0].schema,
     )
-
-
-def _load_partitions(context: InputContext, folder: UPath, frame_type: type) -> dict[str, Any]:
-    paths = {key: _partition_path(folder, key) for key in _partition_keys(context)}
-    missing = [key for key, path in paths.items() if not path.exists()]
-    if missing and not (context.definition_metadata or {}).get(ALLOW_MISSING_PARTITIONS, False):
-        shown = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
-        raise FileNotFoundError(
-            f"{_name(context)} has no file for {len(missing)} of {len(paths)} partitions "
-            f"({shown}) in {folder}: materialize them, or give the input the metadata "
-            f"{{{ALLOW_MISSING_PARTITIONS!r}: True}}"
-        )
-    return {key: _load(path, frame_type) for key, path in paths.items() if key not in missing}
 
 
 def _partition_keys(context: InputContext) -> list[str]:
@@ -336,31 +266,6 @@ def _partition_keys(context: InputContext) -> list[str]:
         return keys
     is_static = isinstance(definition, StaticPartitionsDefinition)
     return in_order(keys, numbered(definition, None if is_static else context.instance))
-
-
-def _load(path: UPath, frame_type: type) -> Any:
-    if path.protocol in _LOCAL_PROTOCOLS:
-        return _load_local(Path(path.path), frame_type)
-    if frame_type is pl.LazyFrame:
-        # Polars' own cloud readers take other credentials than fsspec does.
-        dataset = pads.dataset(path.path, filesystem=path.fs, format="parquet")
-        return pl.scan_pyarrow_dataset(dataset)
-    with path.open("rb") as file:
-        return pq.read_table(file) if frame_type is pa.Table else pl.read_parquet(file)
-
-
-def _load_local(path: Path, frame_type: type) -> Any:
-    if frame_type is pl.LazyFrame:
-        return pl.scan_parquet(path, glob=False)
-    if frame_type is pl.DataFrame:
-        return pl.read_parquet(path, glob=False)
-    return pq.ParquetFile(path).read()
-
-
-def _concatenated(frames: Sequence[Any]) -> Any:
-    if len(frames) == 1:
-        return frames[0]
-    return pa.concat_tables(frames) if isinstance(frames[0], pa.Table) else pl.concat(frames)
 
 
 def _table_schema(schema: pa.Schema) -> TableSchema:
@@ -375,10 +280,6 @@ def _table_schema(schema: pa.Schema) -> TableSchema:
             for field in schema
         ]
     )
-
-
-def _uri(path: UPath) -> str:
-    return Path(path.path).absolute().as_uri() if path.protocol in _LOCAL_PROTOCOLS else str(path)
 
 
 def _name(context: InputContext) -> str:

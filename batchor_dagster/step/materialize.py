@@ -20,6 +20,7 @@ from batchor_dagster.asset.metadata import (
     verdict_text,
 )
 from batchor_dagster.constants import TAG_BATCH_RUN, TAG_LAUNCH, TAG_WAITER
+from batchor_dagster.step.rejected import keep_rejected
 from batchor_dagster.step.step import Step
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launches import Launch, LaunchState, launches_of, with_launches
@@ -208,8 +209,13 @@ def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
         text = f"{len(bad)} of {len(partitions)} partitions failed: {'; '.join(texts)}{more}"
     else:
         text = texts[0]
-    metadata = bad[0].metadata() if len(bad) == 1 else None
-    raise dg.Failure(description=text, metadata=metadata, allow_retries=False)
+    rejected = keep_rejected(step, bad[0].run.run_id, {one.key: one.frame for one in bad})
+    metadata = bad[0].metadata() if len(bad) == 1 else {}
+    raise dg.Failure(
+        description=f"{text}; {rejected.text}",
+        metadata=metadata | rejected.metadata,
+        allow_retries=False,
+    )
 
 
 def _store_verdict(step: Step, reason: str) -> None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, get_origin
+from typing import Any
 
 import dagster as dg
-import polars as pl
-import pyarrow as pa
 
 from batchor_core import ConfigurationError
 from batchor_dagster.asset.partitions import in_order, numbered
+from batchor_dagster.resources.wanted_input import WantedInput
 from batchor_dagster.step.added_metadata import AddMetadata, RowsContext
 
 
@@ -201,17 +200,23 @@ class StepInputs:
         key = self._keys_of.get(name)
         if key is None or not self._graph.has(key) or self._graph.get(key).partitions_def is None:
             return value
-        if not self._is_by_partition(name):
-            if len(self._context.partition_keys) == 1:
-                return value
-            raise ConfigurationError(
-                f"input {name!r} came as one {type(value).__name__} for "
-                f"{len(self._context.partition_keys)} partitions: give the asset a "
-                "backfill_policy, with an IO manager that loads several partitions as a dict, or "
-                "launch one Dagster run for each partition"
-            )
         keys = self._upstream_keys(key, partition)
-        return _as_wanted({k: value[k] for k in keys if k in value}, self._annotations.get(name))
+        if not self._is_by_partition(name):
+            if len(self._context.partition_keys) == 1 or (keys and self._is_of_one(name)):
+                return value
+            if not self._is_of_one(name):
+                raise ConfigurationError(
+                    f"input {name!r} came as one {type(value).__name__} for "
+                    f"{len(self._context.partition_keys)} partitions: give the asset a "
+                    "backfill_policy, with an IO manager that loads several partitions as a "
+                    "dict, or launch one Dagster run for each partition"
+                )
+            value = {}
+        return WantedInput.of(self._annotations.get(name)).shaped(
+            {k: value[k] for k in keys if k in value},
+            is_single=len(keys) == 1,
+            name=f"input {name!r} of partition {partition!r}",
+        )
 
     def _look_at(self, name: str) -> bool:
         """Whether an input came as a dict by partition."""
@@ -219,6 +224,13 @@ class StepInputs:
         if not isinstance(value, Mapping):
             return False
         return set(value) <= set(self._context.asset_partition_keys_for_input(name))
+
+    def _is_of_one(self, name: str) -> bool:
+        """Whether at most one partition of an input belongs to all of the step's together.
+
+        Dagster's own managers load that one as it is, and none as None.
+        """
+        return len(self._context.asset_partition_keys_for_input(name)) <= 1
 
     def _upstream_keys(self, upstream: dg.AssetKey, partition: str) -> Sequence[str]:
         mapping = self._graph.get_partition_mapping(self._context.asset_key, upstream)
@@ -236,37 +248,25 @@ class StepInputs:
         return in_order(found.get_partition_keys(), self._numbered(theirs))
 
 
-@cache  # Dagster wants one object of each name
 def by_partition(annotation: Any) -> dg.DagsterType:
     """Return the type of an input that is to be loaded as a dict by partition.
 
     Managers that load one partition without a dict, as Dagster's own do, may do so: nothing is
     checked here.
     """
-    value: Any = annotation or Any
-    wanted: Any = annotation if _is_mapping(annotation) else dict[str, value]
+    asked = WantedInput.of(annotation or Any)
+    # Without "| None": a dict has no entry for a partition that is missing.
+    value: Any = asked.annotation
+    return _unchecked(value if asked.by_partition else dict[str, value])
+
+
+@cache  # Dagster wants one object of each name
+def _unchecked(wanted: Any) -> dg.DagsterType:
     return dg.DagsterType(
         name=f"{wanted} by partition",
         type_check_fn=lambda _context, _value: True,
         typing_type=wanted,
     )
-
-
-def _is_mapping(annotation: Any) -> bool:
-    origin = get_origin(annotation) or annotation
-    return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _as_wanted(values: dict[str, Any], annotation: Any) -> Any:
-    """Return several upstream partitions in the shape that a run for one partition would have."""
-    if _is_mapping(annotation) or not values:
-        return values
-    frames = list(values.values())
-    if len(frames) == 1:
-        return frames[0]
-    if annotation in (pl.DataFrame, pl.LazyFrame):
-        return pl.concat(frames)
-    return pa.concat_tables(frames) if annotation is pa.Table else values
 
 
 def _definition(context: dg.AssetExecutionContext) -> dg.PartitionsDefinition[Any] | None:

@@ -369,7 +369,7 @@ def test_asset_with_a_prefix_given_later_is_the_same_asset(world: World) -> None
     world.finish(answers)
 
     assert world.waiters[0].asset == "mart/answers"
-    assert Path(world.folder / "out" / "mart" / "answers.parquet").exists()
+    assert Path(world.folder / "out" / "mart" / "answers@.parquet").exists()
 
 
 @pytest.mark.parametrize("io_type", ["lazy", "eager"])

@@ -1,5 +1,6 @@
 """Frames go through real Dagster runs, to a folder, to memory and to an S3 bucket."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,13 @@ def test_every_kind_of_frame_is_stored(io_manager: BatchParquetIOManager, kind: 
     with DagsterInstance.ephemeral() as instance:
         result = _materialize([up], io_manager, instance)
     path = io_manager.path_for(["mart", "daily", "up"])
-    assert path.parts[-3:] == ("mart", "daily", "up.parquet")
+    assert path.parts[-3:] == ("mart", "daily", "up@.parquet")
     with path.open("rb") as file:
         assert pl.read_parquet(file).equals(frame)
     metadata = _metadata(result, "mart__daily__up")
     assert metadata["dagster/row_count"] == 2
     assert metadata["batchor/size_bytes"] == path.stat().st_size
-    assert metadata["dagster/uri"].endswith("up.parquet")
+    assert metadata["dagster/uri"].endswith(("up@.parquet", "up%40.parquet"))  # "@" in file URIs
     assert "://" in metadata["dagster/uri"]
     assert [column.name for column in metadata["dagster/column_schema"].columns] == ["id", "n"]
 
@@ -264,16 +265,129 @@ def test_annotations_that_cannot_be_served_say_what_can(local: BatchParquetIOMan
             _materialize([up, down], local, instance, selection=[down], partition_key="p0")
 
 
-def test_unknown_outputs_say_what_is_possible(local: BatchParquetIOManager, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([{"a": 1}], r"a list cannot be .*: return pl\.DataFrame\(rows\)"),
+        ({"a": [1]}, r"a dict cannot be .*: return pl\.DataFrame\(columns\)"),
+        (pl.Series("a", [1]), r"a Series cannot be .*: return series\.to_frame\(\)"),
+        (None, "a NoneType cannot be .*-> None"),
+        (7, "an? int cannot be .*Polars DataFrame or LazyFrame"),
+    ],
+)
+def test_unknown_outputs_say_what_is_possible(
+    local: BatchParquetIOManager, tmp_path: Path, value: object, message: str
+) -> None:
     """A list of dicts would be pickled, or lost."""
 
     @dg.asset
     def up() -> Any:
-        return [{"a": 1}]
+        return value
 
-    with DagsterInstance.ephemeral() as instance, pytest.raises(TypeError, match="list cannot be"):
+    with DagsterInstance.ephemeral() as instance, pytest.raises(TypeError, match=message):
         _materialize([up], local, instance)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_of_one_partition_say_what_to_return(local: BatchParquetIOManager) -> None:
+    """Columns would be taken for partitions, and be told to be none."""
+
+    @dg.asset(partitions_def=PARTS)
+    def up() -> Any:
+        return {"a": [1], "b": [2]}
+
+    with (
+        DagsterInstance.ephemeral() as instance,
+        pytest.raises(ValueError, match=r"columns is returned as pl\.DataFrame\(columns\)"),
+    ):
+        _materialize([up], local, instance, partition_key="p0")
+
+
+class TestPandas:
+    """Frames of pandas, where that is installed."""
+
+    @pytest.mark.parametrize(
+        ("index", "columns"),
+        [
+            (None, ["key"]),
+            ("unnamed", ["key"]),
+            ("named", ["id", "key"]),
+            ("two levels", ["id", "key"]),
+        ],
+    )
+    def test_a_frame_is_stored_with_a_named_index(
+        self, io_manager: BatchParquetIOManager, index: str | None, columns: list[str]
+    ) -> None:
+        """Most people's frames could not be stored, or with a column that nobody has made."""
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"key": ["x", "y"]})
+        if index == "unnamed":
+            frame.index = pandas.Index([5, 7])
+        if index == "named":
+            frame.index = pandas.Index([5, 7], name="id")
+        if index == "two levels":
+            frame.index = pandas.MultiIndex.from_tuples([(5, 0), (7, 0)], names=["id", None])
+
+        @dg.asset(partitions_def=PARTS)
+        def up() -> Any:
+            return frame
+
+        @dg.asset(partitions_def=PARTS)
+        def down(up: pl.DataFrame) -> None:
+            assert up.columns == columns
+            assert up["key"].to_list() == ["x", "y"]
+
+        with DagsterInstance.ephemeral() as instance:
+            _materialize([up, down], io_manager, instance, partition_key="p1")
+
+    def test_it_need_not_be_there(
+        self, local: BatchParquetIOManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever has no pandas could not store anything, or be told what to return."""
+        monkeypatch.setitem(sys.modules, "pandas", None)  # importing it fails
+
+        @dg.asset
+        def up() -> Any:
+            return object()
+
+        with DagsterInstance.ephemeral() as instance:
+            with pytest.raises(TypeError, match="object cannot be stored"):
+                _materialize([up], local, instance)
+            _store_all(local, instance, ["p0"])
+
+
+def test_failed_rows_of_all_files_are_read_together(io_manager: BatchParquetIOManager) -> None:
+    """A column that was added meanwhile, or a file of another asset, would spoil all of them."""
+    frames = {
+        "DE": pl.DataFrame({"item_id": ["0", "1"], "batch_status": ["failed", "ok"]}),
+        "a/b": pl.DataFrame({"item_id": ["0"], "batch_status": ["failed"], "label": [None]}),
+    }
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["DE", "a/b"]))
+    def up(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        return frames[context.partition_key]
+
+    @dg.asset(key=["up", "below"])
+    def below() -> pl.DataFrame:
+        return pl.DataFrame({"n": [1]})
+
+    def failed() -> list[tuple[Any, ...]]:
+        table = io_manager.scan_failed("up").collect()
+        return table.select("batch_partition", "batch_partition_state", "item_id").rows()
+
+    with DagsterInstance.ephemeral() as instance:
+        _materialize([up], io_manager, instance, partition_key="DE")
+        assert failed() == [("DE", "stored", "0")]
+        _materialize([up], io_manager, instance, partition_key="a/b")
+        _materialize([below], io_manager, instance)
+        io_manager.store_rejected(["up"], "DE", frames["DE"].lazy())
+        assert failed() == [
+            ("DE", "stored", "0"),
+            ("a/b", "stored", "0"),
+            ("DE", "rejected", "0"),
+        ]
+        _materialize([up], io_manager, instance, partition_key="DE")
+    assert failed() == [("DE", "stored", "0"), ("a/b", "stored", "0")]
 
 
 def test_failed_write_keeps_what_was_there(io_manager: BatchParquetIOManager) -> None:
@@ -351,7 +465,7 @@ def test_outputs_of_ops_are_stored_by_run(local: BatchParquetIOManager, tmp_path
 
     with DagsterInstance.ephemeral() as instance:
         result = flow.execute_in_process(instance=instance)
-    assert (tmp_path / result.run_id / "produce" / "result.parquet").exists()
+    assert (tmp_path / result.run_id / "produce" / "result@.parquet").exists()
 
 
 def test_a_large_reader_is_never_held_whole(local: BatchParquetIOManager) -> None:

@@ -1,0 +1,249 @@
+"""One Parquet file, which says in its footer whose rows it holds."""
+
+import json
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+from upath import UPath
+
+from batchor_core import ConfigurationError
+from batchor_dagster.resources.parquet_layout import ParquetLayout
+
+_LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
+_ASSET_ENTRY = "batchor/asset"  # both are stored in files, and never renamed
+_PARTITION_ENTRY = "batchor/partition"
+
+_WHAT_TO_RETURN = {
+    "Series": "return series.to_frame()",
+    "list": "return pl.DataFrame(rows)",
+    "dict": "return pl.DataFrame(columns)",
+    "NoneType": "return a frame, or annotate the function with -> None",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Whose rows a file holds.
+
+    Attributes:
+        asset: The asset's key, or what names the output of an op.
+        partition: None for the whole asset.
+    """
+
+    asset: tuple[str, ...]
+    partition: str | None = None
+
+    def __str__(self) -> str:
+        asset = repr("/".join(self.asset))
+        return asset if self.partition is None else f"partition {self.partition!r} of {asset}"
+
+    @classmethod
+    def told_by(cls, entries: Mapping[bytes, bytes] | None) -> "Owner | None":
+        """Read a footer's entries; None where they do not tell."""
+        asset = (entries or {}).get(_ASSET_ENTRY.encode())
+        partition = (entries or {}).get(_PARTITION_ENTRY.encode())
+        if asset is None:
+            return None
+        return cls(
+            asset=tuple(json.loads(asset)),
+            partition=None if partition is None else partition.decode(),
+        )
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """What a file's footer tells of it."""
+        asset = {_ASSET_ENTRY: json.dumps(self.asset)}
+        return asset if self.partition is None else asset | {_PARTITION_ENTRY: self.partition}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What came to be in one or more files."""
+
+    rows: int
+    size_bytes: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssetFile:
+    """A file that is there, or may be.
+
+    Attributes:
+        path: Its place.
+        owner: Whose rows belong there.
+    """
+
+    path: UPath
+    owner: Owner
+
+    @classmethod
+    def at(cls, layout: ParquetLayout, asset: Sequence[str], partition: str | None) -> "AssetFile":
+        """Return the file of an asset without partitions (None), or of one partition."""
+        owner = Owner(asset=tuple(asset), partition=partition)
+        return cls(path=layout.path(asset, partition), owner=owner)
+
+    @property
+    def uri(self) -> str:
+        """Its place as a URI."""
+        return uri_of(self.path)
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return bool(self.path.exists())
+
+    def refuse_foreign(self) -> None:
+        """Say so if the file that is there holds the rows of another asset or partition.
+
+        A file that does not tell is taken as it is, and so is one that is no Parquet at all.
+
+        Raises:
+            ConfigurationError: It tells of another owner.
+        """
+        told = owner_of(self.path)
+        if told is not None and told != self.owner:
+            raise ConfigurationError(
+                f"{self.uri} is the place of {self.owner}, and holds the rows of {told}: delete "
+                "the file and materialize what belongs there; if it was renamed or moved on "
+                "purpose, rewrite it with Polars, which leaves out whose it was"
+            )
+
+    def write(self, frame: object) -> Written:
+        """Write the file: it appears whole or not at all.
+
+        Raises:
+            TypeError: ``frame`` is not what can be stored.
+        """
+        with _staged(self.path) as local:
+            _write_local(local, frame, self.owner.entries)
+            footer = pq.read_metadata(local)
+            return Written(
+                rows=footer.num_rows,
+                size_bytes=local.stat().st_size,
+                schema=footer.schema.to_arrow_schema(),
+            )
+
+    def load(self, frame_type: type) -> Any:
+        """Return the file's rows as a ``pl.DataFrame``, ``pl.LazyFrame`` or ``pa.Table``.
+
+        Raises:
+            ConfigurationError: They are another asset's or partition's.
+        """
+        self.refuse_foreign()
+        if self.path.protocol in _LOCAL_PROTOCOLS:
+            return _load_local(Path(self.path.path), frame_type)
+        if frame_type is pl.LazyFrame:
+            # Polars' own cloud readers take other credentials than fsspec does.
+            dataset = pads.dataset(self.path.path, filesystem=self.path.fs, format="parquet")
+            return pl.scan_pyarrow_dataset(dataset)
+        with self.path.open("rb") as file:
+            if frame_type is pa.Table:
+                return _without_owner(pq.read_table(file))
+            return pl.read_parquet(file)
+
+    def remove(self) -> None:
+        """Delete it, if it is there."""
+        if self.exists():
+            self.path.unlink()
+
+
+def owner_of(path: UPath) -> Owner | None:
+    """Return whose rows a file holds, from its footer; None where it does not tell."""
+    try:
+        with path.open("rb") as file:
+            return Owner.told_by(pq.read_metadata(file).metadata)
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return None
+
+
+def uri_of(path: UPath) -> str:
+    """Return a file's or folder's place as a URI."""
+    return Path(path.path).absolute().as_uri() if path.protocol in _LOCAL_PROTOCOLS else str(path)
+
+
+@contextmanager
+def _staged(path: UPath) -> Iterator[Path]:
+    """Yield a local file to write; it takes its place at ``path`` if the block succeeds."""
+    if path.protocol in _LOCAL_PROTOCOLS:
+        target = Path(path.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            yield temporary
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return
+    with tempfile.TemporaryDirectory(prefix="batchor-") as folder:
+        temporary = Path(folder) / "data.parquet"
+        yield temporary
+        path.fs.put_file(str(temporary), path.path)
+
+
+def _write_local(path: Path, frame: object, entries: dict[str, str]) -> None:
+    match frame:
+        case pl.DataFrame():
+            frame.write_parquet(path, metadata=entries)
+        case pl.LazyFrame():
+            frame.sink_parquet(path, metadata=entries)
+        case pa.Table():
+            with _writer(path, frame.schema, entries) as writer:
+                writer.write_table(frame)
+        case pa.RecordBatchReader():
+            with _writer(path, frame.schema, entries) as writer:
+                for batch in frame:
+                    writer.write_batch(batch)
+        case _ if _is_pandas(frame):
+            _write_local(path, _from_pandas(frame), entries)
+        case _:
+            kind = type(frame).__name__
+            instead = _WHAT_TO_RETURN.get(
+                kind,
+                "return a Polars DataFrame or LazyFrame, or an Arrow Table or RecordBatchReader",
+            )
+            raise TypeError(f"a {kind} cannot be stored as Parquet: {instead}")
+
+
+def _writer(path: Path, schema: pa.Schema, entries: dict[str, str]) -> pq.ParquetWriter:
+    ours = {key.encode(): value.encode() for key, value in entries.items()}
+    # In place of what a table brings along that was itself loaded from such a file.
+    named = schema.with_metadata(_other_entries(schema) | ours)
+    return pq.ParquetWriter(path, named, compression="zstd")
+
+
+def _is_pandas(frame: object) -> bool:
+    pandas = sys.modules.get("pandas")  # who has such a frame has imported it
+    return pandas is not None and isinstance(frame, pandas.DataFrame)
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    """Return a pandas frame's columns, and those levels of its index that have a name."""
+    named = [name for name in frame.index.names if name is not None]
+    return pa.Table.from_pandas(frame.reset_index(level=named), preserve_index=False)
+
+
+def _load_local(path: Path, frame_type: type) -> Any:
+    if frame_type is pl.LazyFrame:
+        return pl.scan_parquet(path, glob=False)
+    if frame_type is pl.DataFrame:
+        return pl.read_parquet(path, glob=False)
+    return _without_owner(pq.ParquetFile(path).read())
+
+
+def _without_owner(table: pa.Table) -> pa.Table:
+    return table.replace_schema_metadata(_other_entries(table.schema) or None)
+
+
+def _other_entries(schema: pa.Schema) -> dict[bytes, bytes]:
+    ours = {_ASSET_ENTRY.encode(), _PARTITION_ENTRY.encode()}
+    return {key: value for key, value in (schema.metadata or {}).items() if key not in ours}
