@@ -16,6 +16,25 @@ from batchor_dagster.sensors.ticks import MINIMUM_INTERVAL_SECONDS
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 
+class _MayBeLaunched(dg.AssetSelection):
+    """All assets, and for those who look at the sensor, batch assets and what is downstream.
+
+    An asset that was selected with a batch asset may have been detached from it since.
+    """
+
+    def resolve_inner(
+        self,
+        asset_graph: Any,
+        allow_missing: bool,  # noqa: ARG002 (Dagster's)
+    ) -> set[dg.AssetKey]:
+        return set(asset_graph.executable_asset_keys)
+
+    def to_serializable_asset_selection(self, asset_graph: Any) -> dg.AssetSelection:
+        keys = [found.key for found in declarations_of(asset_graph.assets_defs).values()]
+        shown = dg.AssetSelection.assets(*keys).downstream().resolve(asset_graph)
+        return dg.AssetSelection.assets(*sorted(shown))
+
+
 class NamedJob(Protocol):
     """What ``define_asset_job`` returns, and any other job."""
 
@@ -33,7 +52,7 @@ class _MaterializeSensor(dg.SensorDefinition):
 
     def __init__(self, *, job_names: Sequence[str], **options: Any) -> None:
         if not job_names:  # a code location without assets has no job of all assets
-            super().__init__(asset_selection=dg.AssetSelection.all(), **options)
+            super().__init__(asset_selection=_MayBeLaunched(), **options)
             return
         super().__init__(job_name=ASSET_JOB, **options)
         (target,) = self.targets

@@ -184,7 +184,8 @@ def test_what_stands_still_ends_as_a_failure(world: World, is_paused: bool) -> N
         def now(self) -> Any:
             return world.run.updated_at + timedelta(hours=5, minutes=1)
 
-    world.resources["batchor"] = TimedBatchorResource.of(world.resources["batchor"], Later())
+    later = TimedBatchorResource.of(world.resources["batchor"], Later())
+    world.resources["batchor"] = dg.ResourceDefinition.hardcoded_resource(later)
     data = world.tick(MATERIALIZE_SENSOR, [answers])
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.FAILED

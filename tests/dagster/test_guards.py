@@ -157,39 +157,16 @@ def test_dry_run_needs_no_sensor(world: World) -> None:
     assert launch_outside(world, answers_asset(), run_config=config).success
 
 
-class SensorStates:
-    """The daemon's notes on sensors, on top of an instance that has none."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **status: str) -> None:
-        states = [self._state(name, value) for name, value in status.items()]
-        monkeypatch.setattr(dg.DagsterInstance, "all_instigator_state", lambda *_: states)
-
-    def _state(self, name: str, status: str) -> Any:
-        origin = type("Origin", (), {"location_name": "somewhere"})
-        repository = type("Repository", (), {"code_location_origin": origin})
-        of = type("Of", (), {"repository_origin": repository})
-        kind = type("Status", (), {"value": status})
-        return type("State", (), {"name": name, "status": kind, "origin": of})
-
-
 @pytest.mark.parametrize(
-    ("namespace", "status", "is_served"),
-    [
-        (None, "RUNNING", False),
-        ("shop", "RUNNING", True),
-        ("shop", "DECLARED_IN_CODE", True),
-        ("shop", "STOPPED", False),
-    ],
+    ("namespace", "served", "is_served"),
+    [(None, "default", False), ("shop", "shop", True), ("shop", "default", False)],
 )
 def test_namespace_that_sensors_may_serve_is_taken(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    namespace: str | None,
-    status: str,
-    is_served: bool,
+    world: World, namespace: str | None, served: str, is_served: bool
 ) -> None:
     """Who names the namespace of the location's sensors would be kept from using them."""
-    SensorStates(monkeypatch, **{ADVANCE_SENSOR: status, MATERIALIZE_SENSOR: status})
+    for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
+        world.store.note_heartbeat(served, sensor, 30)
     world.resources["batchor"] = BatchorResource(
         state=str(world.folder / "state.sqlite3"), namespace=namespace
     )

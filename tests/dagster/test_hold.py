@@ -28,6 +28,7 @@ from batchor_dagster.constants import (
     HoldKind,
 )
 from batchor_dagster.waiting import hold
+from batchor_dagster.waiting.backfills import Backfills
 from batchor_dagster.waiting.hold import (
     BackfillState,
     HoldRequest,
@@ -41,7 +42,7 @@ from batchor_dagster.waiting.hold import (
     open_or_join,
 )
 
-BACKFILL = "bfill"
+BACKFILL, REPOSITORY = "bfill", "__repository__@location"
 ANSWERS, REPORT = AssetKey("answers"), AssetKey(["mart", "report"])
 SUSPENDED_RUNS = pytest.mark.skipif(
     hold._RUN_SUSPENDED is None, reason="this Dagster has no suspended runs (1.13.26 has)"
@@ -112,7 +113,7 @@ def test_second_request_joins_and_adds_its_partitions(instance: DagsterInstance)
 
     assert first.hold is not None
     assert second.hold is not None
-    assert second.hold.run_id == first.hold.run_id == hold_id_for(BACKFILL, 0)
+    assert second.hold.run_id == first.hold.run_id == hold_id_for(BACKFILL, REPOSITORY, 0)
     assert not second.hold.created
     assert len(_holds(instance)) == 1
     assert _planned(instance, ANSWERS) == ["p0", "p1", "p2"]
@@ -126,12 +127,24 @@ def test_unpartitioned_assets_are_planned_without_a_partition(instance: DagsterI
     assert _planned(instance, REPORT) == [None]
 
 
+def test_each_code_location_of_a_backfill_has_a_hold(instance: DagsterInstance) -> None:
+    """The first location that is done would close the hold while the other one waits."""
+    first = open_or_join(_request(instance)).hold
+    other = open_or_join(_request(instance, location_name="other")).hold
+    assert first is not None
+    assert other is not None
+    assert first.run_id != other.run_id
+    mine = Backfills(instance, REPOSITORY)
+    assert mine.close_unneeded(mine.open_holds(), set()) == 1
+    assert hold_status(instance, other.run_id).state is HoldState.OPEN
+
+
 def test_requests_race_for_one_hold(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slower of two requests fails, although the hold it wants is there."""
     open_or_join(_request(instance))
-    run_id = hold_id_for(BACKFILL, 0)
+    run_id = hold_id_for(BACKFILL, REPOSITORY, 0)
     seen: list[str] = []
     real_get = instance.get_run_by_id
 
@@ -155,8 +168,8 @@ def test_next_generation_follows_a_finished_hold(instance: DagsterInstance) -> N
     second = open_or_join(_request(instance)).hold
     assert second is not None
     assert (first.generation, second.generation) == (0, 1)
-    assert second.run_id == hold_id_for(BACKFILL, 1)
-    found = find_hold(instance, BACKFILL)
+    assert second.run_id == hold_id_for(BACKFILL, REPOSITORY, 1)
+    found = find_hold(instance, BACKFILL, REPOSITORY)
     assert found is not None
     assert (found.run_id, found.generation, found.state) == (second.run_id, 1, HoldState.OPEN)
 
@@ -191,7 +204,7 @@ def test_closing_twice_changes_nothing(instance: DagsterInstance) -> None:
     assert close_hold(instance, opened.run_id, "success", "served")
     assert not close_hold(instance, opened.run_id, "cancelled", "again")
     assert hold_status(instance, opened.run_id).state is HoldState.SUCCEEDED
-    assert not close_hold(instance, hold_id_for("other", 0), "success", "never opened")
+    assert not close_hold(instance, hold_id_for("other", REPOSITORY, 0), "success", "never opened")
 
 
 def test_only_holds_are_closed(instance: DagsterInstance) -> None:
@@ -206,7 +219,7 @@ def test_deleted_hold_is_missing_and_can_be_opened_again(instance: DagsterInstan
     opened = open_or_join(_request(instance)).hold
     assert opened is not None
     instance.delete_run(opened.run_id)
-    assert find_hold(instance, BACKFILL) is None
+    assert find_hold(instance, BACKFILL, REPOSITORY) is None
     assert hold_status(instance, opened.run_id).state is HoldState.MISSING
     again = open_or_join(_request(instance)).hold
     assert again is not None
@@ -384,9 +397,10 @@ def _request(
     kind: HoldKind = HoldKind.QUEUED,
     tags: Mapping[str, str] | None = None,
     unpartitioned_keys: list[AssetKey] | None = None,
+    location_name: str = "location",
 ) -> HoldRequest:
     partitions = ["p0"] if partitions is None else partitions
-    location = RegisteredCodeLocationOrigin(location_name="location")
+    location = RegisteredCodeLocationOrigin(location_name=location_name)
     origin = RemoteRepositoryOrigin(code_location_origin=location, repository_name="__repository__")
     backfill_tags = {} if backfill is None else {TAG_BACKFILL: backfill}
     run = DagsterRun(
@@ -434,7 +448,7 @@ def _holds(instance: DagsterInstance) -> list[DagsterRun]:
 
 def _planned(instance: DagsterInstance, key: AssetKey) -> list[str | None]:
     entries = instance.all_logs(
-        hold_id_for(BACKFILL, 0), of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+        hold_id_for(BACKFILL, REPOSITORY, 0), of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED
     )
     events = [entry.get_dagster_event() for entry in entries]
     return [event.partition for event in events if event.asset_key == key]

@@ -87,6 +87,8 @@ class World:
         }
         self.store = SQLiteStorage(folder / "state.sqlite3")
         self.cursors: dict[str, str | None] = {}
+        for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):  # else each request warns of them
+            self.store.note_heartbeat("default", sensor, 30)
         self.pass_time: Callable[[float], None] = simulator.advance_time
 
     @property
@@ -131,8 +133,12 @@ class World:
     ) -> ExecuteInProcessResult:
         """Launch a job of a code location, as the UI does."""
         job = definitions.get_repository_def().get_job(name)
+        tags = {TAG_SERVED_IN_PROCESS: "true", **options.pop("tags", {})}
         return job.execute_in_process(
-            instance=self.instance, raise_on_error=False, **{"partition_key": "d0", **options}
+            instance=self.instance,
+            raise_on_error=False,
+            tags=tags,
+            **{"partition_key": "d0", **options},
         )
 
     def daemon(self, assets: Sequence[Any]) -> InProcessDaemon:
