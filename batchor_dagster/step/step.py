@@ -151,10 +151,10 @@ def with_added_metadata(
         added: Returns what was said; asked once something is materialized.
         events: Of the step.
     """
-    several = step.partitions if len(step.partitions) > 1 else ()
     for event in events:
         if isinstance(event, dg.MaterializeResult):
             said, key = added(), step.declaration.key
+            several = step.partitions if len(step.partitions) > 1 else ()
             for partition in several or (*step.partitions, "")[:1]:
                 metadata = said.of(partition)
                 if metadata:

@@ -1,12 +1,13 @@
 """Definitions that go, or come, while a batch is in flight; and batch runs that stand still."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
 import polars as pl
 import pytest
 
+from batchor_core.integration import SystemClock
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset, build_batch_sensors
 from batchor_dagster.asset.partitions import DefinedPartitions
@@ -180,8 +181,8 @@ def test_what_stands_still_ends_as_a_failure(world: World, is_paused: bool) -> N
     data = world.tick(MATERIALIZE_SENSOR, [answers])
     assert world.waiters[0].state is WaiterState.OPEN
 
-    class Later:
-        def now(self) -> Any:
+    class Later(SystemClock):
+        def now(self) -> datetime:
             return world.run.updated_at + timedelta(hours=5, minutes=1)
 
     later = TimedBatchorResource.of(world.resources["batchor"], Later())

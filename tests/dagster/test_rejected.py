@@ -200,7 +200,7 @@ def test_the_pages_asset_of_failed_rows_runs(world: World) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
-    answers = answers_asset()
+    answers = answers_asset(max_failure_rate=0.5)
     refuse(world, "row 1;")
     world.request(answers)
     world.finish(answers)

@@ -47,6 +47,7 @@ def store(tmp_path: Path, clock: ManualClock) -> SQLiteStorage:
 
 def test_ticks_are_signs_of_life(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     """A request would warn for ever, or never, of sensors that are missing."""
+    world.has_sensors = False
     answers = answers_asset()
     assert status(world, world.store, datetime.now(UTC)).serving is Serving.NEVER
     world.request(answers)

@@ -87,8 +87,7 @@ class World:
         }
         self.store = SQLiteStorage(folder / "state.sqlite3")
         self.cursors: dict[str, str | None] = {}
-        for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):  # else each request warns of them
-            self.store.note_heartbeat("default", sensor, 30)
+        self.has_sensors = True
         self.pass_time: Callable[[float], None] = simulator.advance_time
 
     @property
@@ -108,6 +107,9 @@ class World:
         **options: Any,
     ) -> ExecuteInProcessResult:
         """Materialize assets as a user does."""
+        if self.has_sensors:  # else each request warns of them
+            for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
+                self.store.note_heartbeat("default", sensor, 30)
         return dg.materialize(
             list(assets),
             partition_key=partition,
