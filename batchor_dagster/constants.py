@@ -135,7 +135,7 @@ META_PROGRESS_ROWS_READY = "batchor/progress_rows_ready"
 META_PROGRESS_COST_USD = "batchor/progress_cost_usd"
 META_PROGRESS_BATCHES = "batchor/progress_provider_batches"
 META_PROGRESS_HINT = "batchor/progress_hint"
-META_PROGRESS_BATCH_COUNT = "batchor/progress_provider_batch_count"
+META_PROGRESS_BATCH_COUNT = "batchor/progress_batch_count"
 META_PROGRESS_CONSOLE_URL = "batchor/progress_console_url"
 META_PROGRESS_CONSOLE_LINKS = "batchor/progress_console_links"
 

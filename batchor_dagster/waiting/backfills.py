@@ -59,7 +59,8 @@ class Backfills:
         """Close the holds of backfills that nobody waits for; return their number.
 
         They end in success, failed partitions included (those are booked by their own Dagster
-        runs), and as cancelled only where the backfill is being cancelled.
+        runs), and as cancelled only where the backfill is being cancelled. One that Dagster gives
+        up ends when its hold has, whoever still waits in its name.
 
         Args:
             holds: Open ones.
@@ -68,14 +69,15 @@ class Backfills:
         closed = 0
         for hold in holds:
             backfill = hold.tags.get(TAG_WAITING_FOR, "")
-            if backfill in needed:
+            state = self.state(backfill)
+            failed = state is BackfillState.FAILED
+            if backfill in needed and not failed:
                 continue
-            cancelled = self.state(backfill) is BackfillState.CANCELLING
             closed += close_hold(
                 self._instance,
                 hold.run_id,
-                "cancelled" if cancelled else "success",
-                "nobody waits any more",
+                "cancelled" if failed or state is BackfillState.CANCELLING else "success",
+                "Dagster has failed the backfill" if failed else "nobody waits any more",
             )
         return closed
 
@@ -87,7 +89,7 @@ class Backfills:
         """Return why nobody wants what a backfill or a hold stands for any more, or None."""
         if backfill and self.state(backfill) is BackfillState.CANCELLING:
             return f"backfill {backfill} was cancelled"
-        if hold and hold not in self._open and self.hold(hold) is HoldState.CANCELLED:
+        if hold and hold not in self._open and self._was_terminated(hold, backfill):
             return f"the hold of backfill {backfill} was terminated"
         return None
 
@@ -140,6 +142,13 @@ class Backfills:
             except StaleTransitionError:
                 return None  # the next tick looks again
         return outcome.reason
+
+    def _was_terminated(self, hold: str, backfill: str | None) -> bool:
+        """Whether somebody terminated a hold, and not Dagster, with a backfill that it gave up."""
+        if self.hold(hold) is not HoldState.CANCELLED:
+            return False
+        # Dagster fails a backfill before it cancels the runs: what is read now is no older.
+        return backfill is None or self._state(backfill) is not BackfillState.FAILED
 
     def _state(self, backfill_id: str) -> BackfillState:
         return backfill_state(self._instance, backfill_id)

@@ -78,7 +78,12 @@ class BackfillState(StrEnum):
 
     OPEN = "open"
     CANCELLING = "cancelling"
-    """It is being cancelled, or was: CANCELING, CANCELED, FAILING and FAILED."""
+    """It is being cancelled, or was: CANCELING and CANCELED."""
+    FAILED = "failed"
+    """Dagster gave it up, mostly because a target is not defined any more: FAILING and FAILED.
+
+    Nobody asked for that: what waits in its name goes on, without a hold.
+    """
     ENDED = "ended"
     """It ran to its end, with failed partitions or without."""
     UNKNOWN = "unknown"
@@ -148,7 +153,8 @@ def open_or_join(request: HoldRequest) -> HoldOutcome:
         match backfill_state(request.instance, backfill_id):
             case BackfillState.CANCELLING:
                 return HoldOutcome(cancelled=True)
-            case BackfillState.ENDED:  # a request that was executed again later
+            # a request that was executed again later
+            case BackfillState.ENDED | BackfillState.FAILED:
                 return HoldOutcome()
             case BackfillState.UNKNOWN:
                 return _no_hold(f"Dagster does not know the backfill {backfill_id!r}")
@@ -226,8 +232,10 @@ def backfill_state(instance: DagsterInstance, backfill_id: str) -> BackfillState
             return BackfillState.UNKNOWN
         case "REQUESTED":
             return BackfillState.OPEN
-        case "CANCELING" | "CANCELED" | "FAILING" | "FAILED":
+        case "CANCELING" | "CANCELED":
             return BackfillState.CANCELLING
+        case "FAILING" | "FAILED":
+            return BackfillState.FAILED
         case _:
             return BackfillState.ENDED
 

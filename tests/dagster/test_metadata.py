@@ -352,6 +352,12 @@ def test_page_s_examples_are_assets() -> None:
     assert set(declaration.column_lineage or {}) == {"amount"}
 
 
+def test_keys_fit_their_column() -> None:
+    """Dagster's UI would draw a key across its value."""
+    keys = [value for name, value in vars(constants).items() if name.startswith("META_")]
+    assert [key for key in keys if len(key) > 34] == []
+
+
 def test_page_lists_every_key() -> None:
     """A key that nobody explains is a riddle in the UI, and one that is gone is a lie."""
     listed = set(re.findall(r"^\| `([^`]+)` \|", DOCS.read_text(), re.MULTILINE))

@@ -4,16 +4,24 @@ import dagster as dg
 import polars as pl
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset
 from batchor_dagster.constants import (
+    ASSET_JOB,
     TAG_BACKFILL,
     TAG_MAX_RETRIES,
     TAG_PARTITION_RANGE_END,
     TAG_PARTITION_RANGE_START,
+    HoldKind,
 )
 from batchor_dagster.sensors import materialize_tick
+from batchor_dagster.waiting.hold import HoldRequest, HoldState, hold_status, open_or_join
 from tests.dagster.world import DAYS, MODEL, ROWS, World, answers_asset, rows_of
 
 
@@ -100,7 +108,7 @@ def test_batch_may_outlive_its_request(world: World) -> None:
     assert world.batches == ["completed"]
 
 
-@pytest.mark.parametrize("status", [BulkActionStatus.CANCELING, BulkActionStatus.FAILED])
+@pytest.mark.parametrize("status", [BulkActionStatus.CANCELING, BulkActionStatus.CANCELED])
 def test_cancelled_backfill_ends_its_waiters_only(world: World, status: BulkActionStatus) -> None:
     """A cancelled backfill would go on being paid, or take others with it."""
     answers = answers_asset()
@@ -108,14 +116,47 @@ def test_cancelled_backfill_ends_its_waiters_only(world: World, status: BulkActi
     _add_backfill(world, "goes-on")
     world.request(answers, tags={TAG_BACKFILL: "stopped"})
     world.request(answers, partition="d1", tags={TAG_BACKFILL: "goes-on"})
-    backfill = world.instance.get_backfill("stopped")
-    assert backfill is not None
-    world.instance.update_backfill(backfill.with_status(status))
+    _set_status(world, "stopped", status)
     world.finish(answers)
 
     assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.SERVED]
     assert [run.state for run in world.runs] == ["cancelled", "succeeded"]
     assert world.materialized() == ["d1"]
+
+
+@pytest.mark.parametrize("kind", [HoldKind.QUEUED, HoldKind.SUSPENDED])
+@pytest.mark.parametrize("by_dagster", [True, False])
+def test_backfill_that_dagster_gives_up_keeps_what_was_paid(
+    world: World, kind: HoldKind, by_dagster: bool
+) -> None:
+    """A deployment without one of a backfill's assets would cancel its batches."""
+    instance = world.instance
+    _add_backfill(world, "failed")
+    opened = open_or_join(
+        HoldRequest(
+            instance=instance,
+            run=_launched_run("failed"),
+            asset_keys=[dg.AssetKey("answers")],
+            partition_keys=["d0"],
+            kind=kind,
+        )
+    )
+    assert opened.hold is not None
+    answers = answers_asset()
+    world.request(answers, tags={TAG_BACKFILL: "failed"})
+    (waiter,) = world.waiters
+    world.store.update_waiter(waiter, payload={**waiter.payload, "hold": opened.hold.run_id})
+    _set_status(world, "failed", BulkActionStatus.FAILING)
+    if by_dagster:
+        hold = instance.get_run_by_id(opened.hold.run_id)
+        assert hold is not None
+        instance.report_run_canceled(hold)
+    world.finish(answers)
+
+    assert hold_status(instance, opened.hold.run_id).state is not HoldState.OPEN
+    assert [w.state for w in world.waiters] == [WaiterState.SERVED]
+    assert world.batches == ["completed"]
+    assert world.materialized() == ["d0"]
 
 
 def test_materialize_run_carries_the_backfill(world: World) -> None:
@@ -242,6 +283,23 @@ def test_namespaces_do_not_see_each_other(world: World) -> None:
     world.resources["batchor"] = mine
     world.finish(answers)
     assert world.materialized() == ["d0"]
+
+
+def _launched_run(backfill_id: str) -> dg.DagsterRun:
+    """A Dagster run of a code location, for which a hold can be opened."""
+    location = RegisteredCodeLocationOrigin(location_name="location")
+    origin = RemoteRepositoryOrigin(code_location_origin=location, repository_name="repository")
+    return dg.DagsterRun(
+        job_name=ASSET_JOB,
+        tags={TAG_BACKFILL: backfill_id, "dagster/partition": "d0"},
+        remote_job_origin=RemoteJobOrigin(repository_origin=origin, job_name=ASSET_JOB),
+    )
+
+
+def _set_status(world: World, backfill_id: str, status: BulkActionStatus) -> None:
+    backfill = world.instance.get_backfill(backfill_id)
+    assert backfill is not None
+    world.instance.update_backfill(backfill.with_status(status))
 
 
 def _add_backfill(world: World, backfill_id: str) -> None:

@@ -346,19 +346,56 @@ class DagsterDev:
         nodes = self.query(_ASSET_JOBS, keys=keys)["assetNodes"]
         jobs = set.intersection(*(set(node["jobNames"]) for node in nodes))
         repository = nodes[0]["repository"]
+        selector = {
+            "repositoryName": repository["name"],
+            "repositoryLocationName": repository["location"]["name"],
+            "pipelineName": min(job for job in jobs if job.startswith("__ASSET_JOB")),
+            "assetSelection": keys,
+        }
+        return self._launch_run(selector, partition, tags, run_config)
+
+    def launch_job(
+        self,
+        job: str,
+        partition: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        run_config: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Launch a job of the only code location, as its launchpad does; returns the run id."""
+        return self._launch_run(
+            {**self._repository(), "pipelineName": job}, partition, tags, run_config
+        )
+
+    def _launch_run(
+        self,
+        selector: Mapping[str, Any],
+        partition: str | None,
+        tags: Mapping[str, str] | None,
+        run_config: Mapping[str, Any] | None,
+    ) -> str:
         own = {"dagster/from_ui": "true"} | ({"dagster/partition": partition} if partition else {})
         params = {
-            "selector": {
-                "repositoryName": repository["name"],
-                "repositoryLocationName": repository["location"]["name"],
-                "pipelineName": min(job for job in jobs if job.startswith("__ASSET_JOB")),
-                "assetSelection": keys,
-            },
+            "selector": selector,
             "runConfigData": json.dumps(run_config or {}),
             "executionMetadata": {"tags": _tag_inputs(own | dict(tags or {}))},
         }
         result = self.query(_LAUNCH_RUN, params=params)["launchRun"]
         return str(_expect(result, "LaunchRunSuccess")["run"]["runId"])
+
+    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``dagster …`` as from a shell beside it, with its home; its output is one text."""
+        assert self.home is not None
+        return subprocess.run(
+            [sys.executable, "-m", "dagster", *arguments],
+            env=self._environment(self.home),
+            cwd=REPOSITORY_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def reexecute(self, run_id: str, strategy: str = "FROM_FAILURE") -> str:
         """Execute a finished run again (``FROM_FAILURE`` or ``ALL_STEPS``); returns the new id."""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from batchor_dagster import BatchRunConfig
+from batchor_dagster.sensors.control_jobs import ResumeConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "backfills.md").read_text()
 
@@ -24,7 +25,21 @@ def test_example_is_an_asset() -> None:
 
 def test_configuration_is_ours() -> None:
     """A reader would paste what the launchpad refuses."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    config = yaml.safe_load(block)["ops"]["answers"]["config"]
+    config = _configured("answers")
     assert set(config) == set(BatchRunConfig.model_fields)
     assert BatchRunConfig(**config).preview_rows == 20
+
+
+def test_configuration_of_the_job_is_ours() -> None:
+    """A reader who has to resume what costs money would be refused."""
+    config = ResumeConfig(**_configured("resume"))
+    assert (config.paused_because, config.budget_usd) == ("budget", 50)
+
+
+def _configured(op: str) -> dict[str, Any]:
+    """What the page configures of an op."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (config,) = [
+        ops[op]["config"] for ops in (yaml.safe_load(b)["ops"] for b in blocks) if op in ops
+    ]
+    return dict(config)

@@ -141,7 +141,7 @@ everything: list[Any] = [
 defs = dg.Definitions.merge(
     batchor_definitions(
         everything,
-        resources=resources(FOLDER, lease_s=30, settle_s=2),
+        resources=resources(FOLDER, lease_s=30, settle_s=2, gone_after_s=10),
         minimum_interval_seconds=3,
     ),
     dg.Definitions(
