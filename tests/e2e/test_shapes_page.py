@@ -24,7 +24,8 @@ def test_example_is_an_asset() -> None:
 
 def test_configuration_is_ours() -> None:
     """A reader would paste what the launchpad refuses."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    config = yaml.safe_load(block)["ops"]["answers"]["config"]
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (ops,) = (ops for ops in (yaml.safe_load(b)["ops"] for b in blocks) if "answers" in ops)
+    config = ops["answers"]["config"]
     assert set(config) == set(BatchRunConfig.model_fields)
     assert BatchRunConfig(**config).preview_rows == 20
