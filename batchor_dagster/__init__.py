@@ -1,7 +1,8 @@
 """LLM batch APIs as partitioned Dagster assets.
 
-``@batch_asset`` declares an asset whose rows a provider's batch API answers; the sensors of
-``build_batch_sensors`` advance and materialize it; ``batchor_definitions`` bundles it all.
+``@batch_asset`` declares an asset whose rows a provider's batch API answers. The sensors of
+``build_batch_sensors`` advance and materialize it. ``batchor_definitions`` bundles assets, sensors
+and jobs as ``Definitions``.
 """
 
 from batchor_dagster.asset.checks import BatchChecks, CheckThreshold

@@ -34,8 +34,8 @@ _DIALECTS = {
     "anthropic": Dialect.ANTHROPIC,
     "gemini": Dialect.GEMINI,
 }
-"""Of the usual resource keys: output models are held against the provider at definition time. Under
-any other key that is done when the first request spools its rows."""
+"""Under these resource keys an output model is checked against the provider when the asset is
+defined; under any other key, when the first request spools its rows."""
 
 
 P = ParamSpec("P")
@@ -51,7 +51,7 @@ class BatchAssetArguments(BatchAssetOptions, AssetKeywords):
 
 
 def _takes(arguments: Callable[P, A]) -> Callable[[Callable[[A], R]], Callable[P, R]]:
-    """Give a function the keywords of a dataclass: for type checkers, editors and ``help``."""
+    """Give a function the keywords of a dataclass, for type checkers, editors and ``help``."""
 
     def decorate(function: Callable[[A], R]) -> Callable[P, R]:
         keywords = inspect.signature(arguments).parameters
@@ -80,18 +80,18 @@ def batch_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare an asset whose rows are answered by an LLM through a provider's batch API.
 
-    The decorated function gets its upstream assets, resources, config and (optionally, first) the
-    context as any asset's function does, and returns the rows: a Polars or pandas frame, a lazy
-    frame, an Arrow table, a list of dicts, or ``BatchItem``s. Materializing the asset submits them
-    and ends within seconds without a materialization; the sensors of ``build_batch_sensors``
-    materialize the partition when the provider has answered, in the same backfill.
+    The decorated function takes upstream assets, resources, config and (optionally, first) the
+    context, as any asset's function does. It returns the rows: a Polars or pandas frame, a lazy
+    frame, an Arrow table, a list of dicts, or ``BatchItem``s. A Dagster run of the asset, the
+    request, submits them and ends within seconds, without a materialization. When the provider has
+    answered, the sensors of ``build_batch_sensors`` launch a materialize run in the same backfill.
 
     The stored table has one row per input row, in input order: ``item_id``, the kept columns, the
     output model's fields (or ``output_text``), and the ``batch_*`` columns.
 
-    Its keywords are those of ``BatchAssetOptions``, where each is described, and those of
-    ``dagster.asset``; ``translator`` customises key, group, tags, owners and the like of many
-    assets alike.
+    The keywords are those of ``BatchAssetOptions``, which describes each, and those of
+    ``dagster.asset``. ``translator`` sets key, group, tags, owners and the like of many assets by
+    one convention.
 
     Raises:
         SchemaNotSupportedError: The output model cannot be expressed for the provider.
@@ -128,7 +128,7 @@ batch_asset.__doc__ = documented(batch_asset.__doc__, options_in(BatchAssetOptio
 
 
 def _loaded(ins: Mapping[str, dg.AssetIn] | None) -> frozenset[str]:
-    """Return the names of the inputs that are loaded, and not only waited for."""
+    """Return the names of the inputs that Dagster loads: those that are not ``Nothing``."""
     return frozenset(
         name
         for name, each in (ins or {}).items()
@@ -137,7 +137,7 @@ def _loaded(ins: Mapping[str, dg.AssetIn] | None) -> frozenset[str]:
 
 
 def _spec(arguments: BatchAssetArguments, function: UserFunction) -> dg.AssetSpec:
-    """Return what the keywords say about the asset."""
+    """Return the asset spec that the keywords describe."""
     kinds = arguments.kinds
     if kinds is None:
         kinds = {"llm", *(key for key in _DIALECTS if key == arguments.provider)}
@@ -163,7 +163,7 @@ def _asset(
     spec: dg.AssetSpec,
     declaration: BatchAssetDeclaration,
 ) -> dg.AssetsDefinition:
-    """Return the asset, whose steps run our body around the user's function."""
+    """Return the asset definition, whose step requests or materializes."""
     ins = given.ins or {}
     compute = compute_function(function, declaration)
     key = _with_valid_names(spec.key)
@@ -196,10 +196,10 @@ def _asset(
 
 
 def _with_valid_names(key: dg.AssetKey) -> dg.AssetKey:
-    """Return a key by which Dagster can name an op and its outputs; most often the same.
+    """Return a key from which Dagster can make names of an op and its outputs; usually the same.
 
-    From others it would make names that it refuses. The asset is defined under this key, and
-    gets its own afterwards, as by ``load_assets_from_modules(key_prefix=…)``.
+    Dagster refuses the names that it makes from some keys. The asset is defined under this key and
+    gets its own key afterwards, as with ``load_assets_from_modules(key_prefix=…)``.
     """
     name = key.to_python_identifier()
     if re.fullmatch(r"[A-Za-z0-9_]+", name) and not iskeyword(name):
@@ -214,7 +214,7 @@ def _keys_of(ins: Mapping[str, dg.AssetIn]) -> set[dg.AssetKey]:
 
 
 def _arguments_of(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return what a spec says, as arguments of ``dagster.asset``, which takes no spec."""
+    """Return an asset spec as arguments of ``dagster.asset``, which takes no spec."""
     kind_tags = {f"dagster/kind/{kind}" for kind in spec.kinds}
     return {
         "key": spec.key,
@@ -233,7 +233,7 @@ def _arguments_of(spec: dg.AssetSpec) -> dict[str, Any]:
 
 
 def _check(declaration: BatchAssetDeclaration) -> None:
-    """Refuse at definition time what could never work."""
+    """Refuse at definition time a declaration that could never work."""
     if declaration.prompt_template is not None:
         if declaration.build_prompt is not None:
             raise ConfigurationError("give build_prompt or prompt_template, not both")

@@ -1,7 +1,7 @@
-"""Names that are stored in Dagster: tags, the pool, the op job, metadata keys.
+"""Names that are stored in Dagster: tags, the pool, the op jobs, metadata keys.
 
-All of them end up in run records and asset events, are read back by later versions, and are
-therefore never renamed; new ones may be added.
+Run records and asset events hold these names, and later versions read them: never rename one; new
+ones may be added.
 """
 
 from enum import StrEnum
@@ -14,20 +14,19 @@ TAG_ASSET = "batchor/asset"
 asset without this tag for that asset is a request."""
 
 TAG_KIND = "batchor/kind"
-"""On every Dagster run that is launched or recorded by this package: a :class:`RunKind`."""
+"""On every Dagster run that this package launches or records: a :class:`RunKind`."""
 
 TAG_WAITER = "batchor/waiter"
-"""On materialize runs: the waiter that is served."""
+"""On materialize runs: the waiter that they serve."""
 
 TAG_LAUNCH = "batchor/launch"
-"""On materialize runs: the number (0-based) of the launch, among those that serve the waiter."""
+"""On materialize runs: the number (0-based) of the launch among those of the waiter."""
 
 TAG_SERVED_IN_PROCESS = "batchor/served_in_process"
-"""On requests of a test: what launched them does the sensors' work, so that they need no code
-location."""
+"""On requests of the test kit, which does the sensors' work itself: they need no code location."""
 
 TAG_WAITING_FOR = "batchor/waiting_for"
-"""On holds: the backfill that is kept open."""
+"""On holds: the backfill that they keep open."""
 
 TAG_HOLD_GENERATION = "batchor/generation"
 """On holds: how many holds of this backfill ended before it was opened (0 for the first)."""
@@ -57,39 +56,39 @@ HOLD_COPIED_TAGS = frozenset(
         TAG_REPOSITORY,
     }
 )
-"""What a hold takes over from the request that opens it, beside the tags of the dimensions. A
-backfill books the assets of a canceled run under its partition tag, and crashes if partitioned
-assets come without one."""
+"""Tags that a hold copies from the request that opens it, beside those of partition dimensions.
+Dagster takes the partition of a canceled run's assets from its tag, and a backfill crashes if
+partitioned assets have none."""
 
 WAITING_POOL = "batchor_waiting"
 """The pool with zero slots that holds are queued on."""
 
 ASSET_JOB = "__ASSET_JOB"
-"""Dagster's own job of all assets of a code location, in which the UI materializes them."""
+"""Dagster's own job of all assets of a code location, which the UI launches."""
 
 ADVANCE_JOB = "batchor_advance"
-"""The op job that does what is too heavy for a sensor."""
+"""The op job that collects, retries, submits and finishes: too heavy for a sensor."""
 
 PAUSE_JOB = "batchor_pause"
 RESUME_JOB = "batchor_resume"
 CANCEL_JOB = "batchor_cancel"
-"""The op jobs by which people control batch runs from the UI."""
+"""The op jobs by which users control batch runs from the UI."""
 
 
 class HoldKind(StrEnum):
     """How a backfill is kept open."""
 
     QUEUED = "queued"
-    """A queued run on a pool without slots: can be terminated from the UI. The default."""
+    """A queued run on a pool without slots: users can terminate it from the UI. The default."""
     SUSPENDED = "suspended"
     """A suspended run (Dagster 1.13.26 or later): costs the run queue nothing, but the UI can
     only mark it as canceled."""
     NONE = "none"
-    """Not at all."""
+    """No hold: Dagster marks the backfill as failed before the provider is done."""
 
 
 class RunKind(StrEnum):
-    """What a Dagster run of ours is for: the values of ``batchor/kind``."""
+    """The kinds of Dagster runs that this package launches: the values of ``batchor/kind``."""
 
     ADVANCE = "advance"
     MATERIALIZE = "materialize"
@@ -140,11 +139,13 @@ META_PROGRESS_CONSOLE_URL = "batchor/progress_console_url"
 META_PROGRESS_CONSOLE_LINKS = "batchor/progress_console_links"
 
 META_OBSERVED_PARTITIONS = "batchor/observed_partitions"
-"""On an observation of the asset as a whole: which partitions it tells of."""
+"""On an observation of the asset as a whole: the partitions that it describes."""
 
 META_CONTROLLED = "batchor/batch_runs"
 META_CONTROLLED_COUNT = "batchor/batch_run_count"
-"""On the op of a job that pauses, resumes or cancels: what became of each batch run."""
+"""On the output of ``batchor_pause``, ``batchor_resume`` and ``batchor_cancel``: the outcome for
+each batch run."""
+
 META_PREVIEW_BATCH_RUN = "batchor/preview_batch_run"
 META_PREVIEW_ANSWERS = "batchor/preview_answers"
 META_PREVIEW_ROWS = "batchor/preview_rows"
@@ -176,7 +177,7 @@ USAGE_CALLS = "calls"
 USAGE_TOTAL_TOKENS = "total_tokens"
 USAGE_PROMPT_TOKENS = "prompt_tokens"
 USAGE_COMPLETION_TOKENS = "completion_tokens"
-"""What ``dagster-openai`` calls them, after ``<provider>.<model>.``."""
+"""The names that ``dagster-openai`` uses, after ``<provider>.<model>.``."""
 
 
 class CheckName(StrEnum):

@@ -1,4 +1,4 @@
-"""Everything that batch assets need, as one ``Definitions``."""
+"""``batchor_definitions``: batch assets with their sensors, jobs and resources."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,14 +18,14 @@ def batchor_definitions(
     sensors: Iterable[Any] = (),
     **others: Any,
 ) -> dg.Definitions:
-    """Bundle batch assets with the sensors and the job that drive them.
+    """Return ``Definitions`` of assets, with the sensors and jobs that batch assets need.
 
     Args:
         assets: The batch assets of the code location, and any others.
         resources: At least ``batchor`` (a ``BatchorResource``) and the providers' resources.
-        minimum_interval_seconds: Seconds between two ticks of the sensors.
-        jobs: Jobs of the code location. What an asset job asks for is materialized in that job too.
-        sensors: Sensors of the code location, beside ours.
+        minimum_interval_seconds: Seconds between two ticks of the batch sensors.
+        jobs: Jobs of the code location. What an asset job asks for is materialized in the same job.
+        sensors: Further sensors of the code location.
         others: Whatever else ``dagster.Definitions`` takes, as ``schedules`` or ``asset_checks``.
 
     Raises:

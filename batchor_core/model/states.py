@@ -87,16 +87,16 @@ LIVE_SUBMISSION_STATES = frozenset({SubmissionState.INTENDED, SubmissionState.AC
 
 
 class WaiterState(StrEnum):
-    """Where somebody who asked for a run's results is."""
+    """The state of a waiter, who asked for a run's results."""
 
     OPEN = "open"
     """A crash leaves it waiting; the next materialize tick serves it."""
     SERVED = "served"
-    """Results were handed over."""
+    """It has its results; nothing is left to do."""
     FAILED = "failed"
-    """It was told why there are no (complete) results."""
+    """It has a reason why there are no (complete) results; nothing is left to do."""
     CANCELLED = "cancelled"
-    """It no longer wants them."""
+    """It no longer waits; without other waiters the run is cancelled too."""
 
 
 class Verdict(StrEnum):

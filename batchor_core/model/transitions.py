@@ -63,9 +63,9 @@ SUBMISSION_TRANSITIONS = _table(
 
 WAITER_TRANSITIONS = _table(
     [
-        (_W.OPEN, _W.SERVED, "every segment of its partitions was materialized"),
-        (_W.OPEN, _W.FAILED, "at least one segment ended in a failure verdict"),
-        (_W.OPEN, _W.CANCELLED, "its Dagster run, backfill, hold, asset or partition is gone"),
+        (_W.OPEN, _W.SERVED, "its asset was materialized for all of its partitions"),
+        (_W.OPEN, _W.FAILED, "a partition failed, or could not be materialized"),
+        (_W.OPEN, _W.CANCELLED, "its request, backfill, hold, asset or partition is gone"),
     ]
 )
 

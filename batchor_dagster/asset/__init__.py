@@ -1,1 +1,1 @@
-"""What a batch asset is: its declaration, its checks, and what the UI shows of it."""
+"""The definition of a batch asset: declaration, options, checks, metadata, lineage."""

@@ -1,7 +1,7 @@
-"""The asset checks that come with a batch asset: how good is what was answered, at what cost?
+"""The asset checks that come with a batch asset: quality and cost of the answers.
 
-They are evaluated in the step that materializes, from the totals that are its metadata too. A
-request evaluates none.
+The step that materializes evaluates them, from the same totals as its metadata. A request evaluates
+none.
 """
 
 import warnings
@@ -21,13 +21,13 @@ _SHOWN_FAILURES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class CheckThreshold:
-    """Up to where a measured value is all right.
+    """The bounds above which a check fails.
 
     Attributes:
         warn_above: Above this value the check fails as a warning; None: it never warns.
-        error_above: Above this value it fails as an error; None: it never does.
+        error_above: Above this value the check fails as an error; None: it never does.
         blocking: Whether an error fails the Dagster run and keeps downstream assets from running.
-            What was answered is stored all the same.
+            The answers are stored all the same.
     """
 
     warn_above: float | None = None
@@ -44,7 +44,7 @@ class CheckThreshold:
             raise ConfigurationError(f"{self!r}: only an error blocks, so give error_above")
 
     def severity_of(self, value: float) -> dg.AssetCheckSeverity | None:
-        """Return how badly a value fails; None if it passes."""
+        """Return the severity with which a value fails; None if it passes."""
         if self.error_above is not None and value > self.error_above:
             return dg.AssetCheckSeverity.ERROR
         if self.warn_above is not None and value > self.warn_above:
@@ -68,8 +68,8 @@ class BatchChecks:
         invalid_output_rate: Bounds the share of rows whose answer does not satisfy the output
             model, 0 to 1. Only assets with an output model have it.
         cost_usd: Bounds a partition's cost in US dollars; an unknown cost is a warning. Without
-            bounds of its own it takes the asset's ``budget_usd`` as an error's; without that
-            either, there is no such check.
+            bounds, an error above the asset's ``budget_usd``; without a budget there is no such
+            check.
     """
 
     rows_answered: CheckThreshold | None = CheckThreshold(warn_above=0)
@@ -83,7 +83,7 @@ class BatchChecks:
         """Return the thresholds of the checks that an asset has, in a fixed order.
 
         Args:
-            has_output: Whether answers are held against an output model.
+            has_output: Whether the asset has an output model.
             budget_usd: What one batch run may cost.
         """
         cost = self.cost_usd
@@ -99,7 +99,7 @@ class BatchChecks:
 
 
 ALL_CHECKS = BatchChecks()
-"""What an asset has that says nothing of checks."""
+"""The checks of an asset that sets none."""
 
 _DESCRIPTIONS = {
     CheckName.ROWS_ANSWERED: "Every input row has an outcome and an answer; rows without one",
@@ -114,9 +114,9 @@ def check_specs(
     active: Mapping[CheckName, CheckThreshold],
     partitions_def: dg.PartitionsDefinition[Any] | None,
 ) -> list[dg.AssetCheckSpec]:
-    """Return the specs of an asset's checks; each partition has evaluations of its own."""
+    """Return the specs of an asset's checks; they are evaluated for each partition."""
     with warnings.catch_warnings():
-        # Partitions of checks are in preview; without them a backfill shows its last day alone.
+        # In preview at Dagster; without it, a backfill shows the checks of its last day only.
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
             dg.AssetCheckSpec(
@@ -143,7 +143,7 @@ def check_results(
     Args:
         key: The asset.
         active: Its checks.
-        totals: What the result rows amount to.
+        totals: The totals of the result rows.
         input_rows: How many rows were asked.
         cost_usd: What they cost; None if that is unknown.
     """
@@ -161,10 +161,9 @@ def evaluations(
     active: Mapping[CheckName, CheckThreshold],
     partition: str,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Return the results of one of a step's several partitions.
+    """Return check results as evaluations of one partition, in a step that covers several.
 
-    A plain result is of the step as a whole: where it has several partitions, Dagster would book
-    it under none of them.
+    Dagster takes a plain result for one of the step as a whole, and shows it at no partition.
     """
     for result in results:
         assert result.asset_key is not None
@@ -187,13 +186,13 @@ def unanswered(
     partitions: Sequence[str],
     reason: str,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Return the failed checks of what will not be materialized, where no Dagster run shows it.
+    """Return failed ``rows_answered`` checks for partitions that no Dagster run will materialize.
 
     Args:
         key: The asset.
-        active: Its checks; without the one for unanswered rows there is nothing to show.
+        active: Its checks; if ``rows_answered`` is off, nothing is returned.
         partitions: Empty for an asset without partitions.
-        reason: Why not.
+        reason: Why the partitions are not materialized.
     """
     if CheckName.ROWS_ANSWERED not in active:
         return
@@ -212,7 +211,7 @@ def blocking_failures(
     results: Iterable[dg.AssetCheckResult | dg.AssetCheckEvaluation],
     active: Mapping[CheckName, CheckThreshold],
 ) -> str | None:
-    """Return what Dagster fails the step for once it has ended; None if it does not."""
+    """Return the blocking checks for which Dagster will fail the step, as text; None if none."""
     failures = [
         f"{_named(result)}: {result.description}"
         for result in results
@@ -233,11 +232,10 @@ def _named(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> str:
 
 
 def with_all_checks(context: dg.AssetExecutionContext, events: Iterable[Any]) -> Iterator[Any]:
-    """Pass on a step's events, and close what checks it did not evaluate.
+    """Pass on a step's events; mark the checks that it does not evaluate as skipped.
 
-    Dagster wants an output for each check of an asset that is executed, also where the asset's own
-    output is skipped. An output without an evaluation says nothing: such a check is shown as
-    skipped.
+    Dagster needs an output for each check of an executed asset, also if the asset's own output is
+    skipped. It shows a check whose output has no evaluation as skipped.
     """
     evaluated: set[str | None] = set()
     for event in events:
@@ -251,13 +249,13 @@ def with_all_checks(context: dg.AssetExecutionContext, events: Iterable[Any]) ->
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """A value that is held against a threshold.
+    """A measured value, to be compared with a threshold.
 
     Attributes:
-        value: None if it is not known.
-        text: For people.
-        metadata: For the UI.
-        is_broken: Whether it is an error whatever the threshold.
+        value: None if it is not known: a warning.
+        text: The description of the check result.
+        metadata: The metadata of the check result.
+        is_broken: Whether the check fails as an error whatever the threshold.
     """
 
     value: float | None

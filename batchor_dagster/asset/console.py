@@ -1,4 +1,4 @@
-"""Where a provider's own web console shows a batch."""
+"""Links to provider batches in the providers' web consoles."""
 
 import re
 from collections.abc import Sequence
@@ -46,10 +46,10 @@ def console_url(account: str, batch: str, workspace: str | None = None) -> str |
     """Return the address of a provider batch, or of the list that it is in.
 
     Args:
-        account: As stored with the batch run: provider, host, and what tells accounts apart. The
-            config does not say where the SDK's own variables have led.
+        account: As stored with the batch run: provider, host, and what tells accounts apart. (The
+            config does not know a host that the SDK took from its environment variable.)
         batch: The provider's id.
-        workspace: Anthropic's; default: the account's default workspace.
+        workspace: Of Anthropic; default: the account's default workspace.
 
     Returns:
         None for other hosts (Azure, compatible ones, proxies) and for Gemini's Developer API.

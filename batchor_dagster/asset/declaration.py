@@ -1,4 +1,4 @@
-"""What a batch asset declares: read by its step, by the sensors and by the advance job."""
+"""The declaration of a batch asset, for its step, the sensors and ``batchor_advance``."""
 
 import math
 import re
@@ -30,19 +30,21 @@ from batchor_dagster.constants import CheckName
 
 _DECLARATION = "batchor_declaration"
 _FUNCTION = "batchor_function"
-"""Attributes of a step's function. An asset's metadata would not do: Dagster will refuse values
-there that it cannot serialise."""
+"""Attributes of a step's function. An asset's metadata cannot hold these objects: Dagster wants
+values there that it can serialise."""
 
 
 @options
 class BatchAssetDeclaration(BatchAssetOptions):
-    """The recipe of one batch asset, without its rows and without credentials.
+    """The options of one batch asset, with its key and partitions.
+
+    It has neither rows nor credentials.
 
     Attributes:
-        key: The asset.
+        key: The asset's key.
         partitions_def: The asset's partitions.
-        backfill_policy: Of how many partitions one Dagster run of a backfill takes care; None for
-            one. With it, inputs are loaded as a dict by partition.
+        backfill_policy: How many partitions share a Dagster run of a backfill; None: each has one
+            of its own. With a policy, inputs are loaded as dicts by partition.
     """
 
     key: dg.AssetKey
@@ -84,23 +86,23 @@ class BatchAssetDeclaration(BatchAssetOptions):
         return self.key.to_user_string()
 
     def named(self, key: dg.AssetKey, partitions_def: dg.PartitionsDefinition[Any] | None) -> Self:
-        """Return it under the key and with the partitions that its asset has by now.
+        """Return a copy with the key and partitions that the asset has now.
 
-        Both may change after it was declared, as with ``load_assets_from_modules(key_prefix=…)``.
+        Both may change after the declaration, as with ``load_assets_from_modules(key_prefix=…)``.
         """
         changed: Self = replace(cast("Any", self), key=key, partitions_def=partitions_def)
         return changed
 
     @property
     def active_checks(self) -> dict[CheckName, CheckThreshold]:
-        """The thresholds of its asset checks."""
+        """The asset's checks with their thresholds."""
         if self.checks is None:
             return {}
         return self.checks.active(has_output=self.output is not None, budget_usd=self.budget_usd)
 
     @property
     def has_fixed_schema(self) -> bool:
-        """Whether ``result_schema`` is what is stored: a model may decide how long vectors are."""
+        """Whether ``result_schema`` is exact: the length of vectors may be up to the model."""
         return self.endpoint != "embeddings" or self.dimensions is not None
 
     def result_schema(self) -> pa.Schema:
@@ -126,14 +128,14 @@ class BatchAssetDeclaration(BatchAssetOptions):
         reuse: ReusePolicy,
         budget: BudgetPolicy,
     ) -> BatchJob:
-        """Return the core's recipe for some rows.
+        """Return the core's job for some rows.
 
         Args:
             items: The rows.
             provider_config: Model and account.
-            timing: The clockwork.
-            reuse: Whose answers are taken.
-            budget: What it may cost.
+            timing: The intervals of the batch run.
+            reuse: The earlier batch runs whose answers are reused.
+            budget: The budget of the batch run, and of its account per day.
         """
         return BatchJob(
             items=items,
@@ -159,12 +161,12 @@ class BatchAssetDeclaration(BatchAssetOptions):
 def attach(
     compute: Callable[..., Any], declaration: BatchAssetDeclaration, function: Callable[..., Any]
 ) -> None:
-    """Make a declaration, and the user's function, known to whoever gets the asset.
+    """Attach a declaration and the decorated function to an asset's step function.
 
     Args:
-        compute: What the asset's step runs.
-        declaration: Of the asset.
-        function: What was decorated.
+        compute: The step function.
+        declaration: The asset's declaration.
+        function: The decorated function.
     """
     setattr(compute, _DECLARATION, declaration)
     setattr(compute, _FUNCTION, function)
@@ -183,7 +185,7 @@ def declarations_of(assets: Iterable[object]) -> dict[str, BatchAssetDeclaration
 
 
 def function_of(asset: object) -> Callable[..., Any] | None:
-    """Return the function that was decorated; None for what is no batch asset."""
+    """Return the decorated function of a batch asset; None for any other object."""
     found: Callable[..., Any] | None = _attached(asset, _FUNCTION)
     return found
 

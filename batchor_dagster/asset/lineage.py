@@ -1,4 +1,4 @@
-"""Which upstream columns the columns of a stored table come from, as far as that is known."""
+"""Column lineage: from which upstream columns the columns of a stored table come."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _OWN_PREFIX = "batch_"
 
 
 UpstreamColumns = Mapping[str, Sequence[str]]
-"""Columns of upstream frames, by the name of their asset. Stored as JSON."""
+"""Columns of upstream frames, by asset name. Stored as JSON."""
 
 
 def upstream_columns(
@@ -24,18 +24,17 @@ def upstream_columns(
     declaration: BatchAssetDeclaration,
     arguments: Mapping[str, Any],
 ) -> UpstreamColumns:
-    """Return the columns of the only upstream frame that the declaration names.
+    """Return which columns of the only upstream frame the declaration uses.
 
-    They are looked up in a request, which has its inputs loaded, for the materialize run that has
-    not.
+    A request stores them for its materialize run, which does not load its inputs.
 
     Args:
-        context: Of the step.
-        declaration: Of its asset.
-        arguments: What the user's function is called with, by parameter.
+        context: The step's.
+        declaration: The asset's.
+        arguments: The arguments of the user's function, by parameter.
 
     Returns:
-        Nothing where the lineage is not taken from names.
+        Empty if the declaration has a ``column_lineage``, or not exactly one input is a frame.
     """
     if declaration.column_lineage is not None:
         return {}
@@ -53,13 +52,13 @@ def with_lineage(
     columns: UpstreamColumns,
     events: Iterable[Any],
 ) -> Iterator[Any]:
-    """Pass on a step's events, and add column lineage to what is materialized.
+    """Pass on a step's events; add column lineage to the materializations.
 
     Args:
-        context: Of the step.
-        declaration: Of its asset.
+        context: The step's.
+        declaration: The asset's.
         columns: What ``upstream_columns`` returned in the request.
-        events: Of the step.
+        events: The step's events.
     """
     frames = {dg.AssetKey.from_user_string(name): theirs for name, theirs in columns.items()}
     for event in events:
@@ -73,13 +72,14 @@ def with_lineage(
 def column_lineage(
     declaration: BatchAssetDeclaration, frames: Mapping[dg.AssetKey, Collection[str]]
 ) -> dg.TableColumnLineage | None:
-    """Return what the declaration says, or what is plain where there is one upstream frame.
+    """Return the declared lineage, or one by column names if there is one upstream frame.
 
-    Kept columns and the id are taken to be the frame's columns of these names, and the answers to
-    come from those that the prompt template names: the function between them is not looked into.
+    By names, kept columns and the id come from the frame's columns of these names, and the answers
+    from the columns that the prompt template names. What the user's function does in between is not
+    considered.
 
     Args:
-        declaration: Of the asset.
+        declaration: The asset's.
         frames: The columns of each upstream frame.
     """
     if declaration.column_lineage is not None:
@@ -96,7 +96,7 @@ def column_lineage(
 
 
 def _sources(declaration: BatchAssetDeclaration) -> dict[str, list[str]]:
-    """Return the names of upstream columns that each stored column may come from."""
+    """Return for each stored column the names of the upstream columns it may come from."""
     sources = {name: [name] for name in declaration.keep}
     sources |= {name: _prompt_columns(declaration) for name in _answer_columns(declaration)}
     sources[_ITEM_ID] = [declaration.id_column] if declaration.id_column else []
@@ -131,14 +131,14 @@ def _frame_columns(
 
 
 def _columns_of(value: object) -> list[str] | None:
-    """Return a frame's columns, of several partitions those of the first; None for other things."""
+    """Return the columns of a frame, or of the first in a dict; None for other values."""
     match value:
         case pl.DataFrame():
             return value.columns
         case pl.LazyFrame():
             try:
                 return value.collect_schema().names()
-            except (OSError, pl.exceptions.PolarsError):  # nothing but the lineage needs it here
+            except (OSError, pl.exceptions.PolarsError):  # only the lineage needs it here
                 return None
         case pa.Table():
             return list(value.column_names)

@@ -1,4 +1,4 @@
-"""What is shown in Dagster's UI of a batch run, a partition and its rows."""
+"""The metadata of batch runs, partitions and their rows in Dagster's UI."""
 
 import json
 from collections import Counter
@@ -44,12 +44,12 @@ _OWN_COLUMNS = {
     "batch_provider_batch_id": "Id of the provider's batch.",
     "batch_request_id": "The provider's id of the request.",
 }
-"""What the columns that every batch asset has are about."""
+"""Descriptions of the columns that every batch asset has."""
 
 
 @dataclass(kw_only=True)
 class PartitionTotals:
-    """What the result rows of one partition amount to."""
+    """Totals of the result rows of one partition."""
 
     rows: int = 0
     ok: int = 0
@@ -71,7 +71,7 @@ class PartitionTotals:
 
     @property
     def failure_rate(self) -> float:
-        """Share of failed rows, 0 for none at all."""
+        """Share of failed rows; 0 without rows."""
         return self.failed / self.rows if self.rows else 0.0
 
     @property
@@ -81,11 +81,11 @@ class PartitionTotals:
 
     @property
     def invalid_output_rate(self) -> float:
-        """Share of rows with invalid output, 0 for none at all."""
+        """Share of rows with invalid output; 0 without rows."""
         return self.invalid / self.rows if self.rows else 0.0
 
     def known_cost(self, price: Price | None) -> float | None:
-        """Return what the rows have cost in US dollars; None if a part of it is not known."""
+        """Return the cost of the rows in US dollars; None if a part of it is not known."""
         return None if price is None or self.has_unknown_cost else dollars(self.cost_usd)
 
     @classmethod
@@ -119,7 +119,7 @@ def _sum(part: pa.Table, column: str) -> Any:
 
 
 def definition_metadata(model: str, schema: pa.Schema | None) -> dict[str, Any]:
-    """Return what is known of an asset before it is materialized."""
+    """Return the definition metadata of an asset: model and column schema."""
     shown = {} if schema is None else {c.META_COLUMN_SCHEMA: table_schema(schema)}
     return {c.META_MODEL: model, **shown}
 
@@ -157,13 +157,13 @@ def partition_metadata(run: Run, totals: PartitionTotals, *, partitioned: bool) 
 
 
 def preview_metadata(frame: pl.LazyFrame) -> dict[str, Any]:
-    """Return the first rows as a table: long values are cut, lists and structs are JSON."""
+    """Return the first rows as metadata of a materialization."""
     head = frame.select(~pl.selectors.starts_with("batch_")).head(_PREVIEW_ROWS).collect()
     return {c.META_PREVIEW: table_value(head, most_chars=_PREVIEW_CHARS)}
 
 
 def table_value(frame: pl.DataFrame, *, most_chars: int) -> dg.TableMetadataValue:
-    """Return a frame as a table to be shown: long values are cut, lists and structs are JSON."""
+    """Return a frame as a metadata table: long values are cut, lists and structs are JSON."""
     columns = [dg.TableColumn(name, str(dtype)) for name, dtype in frame.schema.items()]
     records = [
         dg.TableRecord({name: _cell(value, most_chars) for name, value in row.items()})
@@ -173,7 +173,7 @@ def table_value(frame: pl.DataFrame, *, most_chars: int) -> dg.TableMetadataValu
 
 
 def progress_metadata(summary: RunSummary, run: Run) -> dict[str, Any]:
-    """Return the metadata of a progress observation; of many provider batches, the newest."""
+    """Return the metadata of a progress observation, with the newest provider batches."""
     counts = summary.counts
     batches = run.provider_batch_ids()
     newest = batches[-_OBSERVED_BATCHES:]
@@ -211,7 +211,7 @@ def estimate_metadata(estimate: Estimate) -> dict[str, Any]:
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """Return what rows would cost, in a sentence."""
+    """Return an estimate as a sentence."""
     text = f"{estimate.rows} rows in {estimate.provider_batches} provider batch(es)"
     if estimate.expected_usd is None:
         return f"{text}, at a price that is not known"
@@ -226,10 +226,10 @@ def estimate_text(estimate: Estimate) -> str:
 def observations(
     key: dg.AssetKey, partitions: Sequence[str], metadata: dict[str, Any]
 ) -> Iterator[dg.AssetObservation]:
-    """Yield what tells the partitions of a batch run, or the asset as a whole, how it stands.
+    """Yield observations of some partitions, or of an asset without partitions.
 
-    Each observation costs milliseconds, and is kept for ever: more than a handful of partitions are
-    told of by one for the asset, which names them.
+    An observation costs milliseconds and is kept for ever. Of more than ten partitions there is
+    one, at the asset as a whole, which names them.
     """
     if len(partitions) > _OBSERVED_PARTITIONS:
         shown = ", ".join(partitions[:_OBSERVED_PARTITIONS])
@@ -241,7 +241,7 @@ def observations(
 
 
 def observed_partition(partitions: Sequence[str]) -> str | None:
-    """Return the first partition of which ``observations`` tells; None where it is the asset."""
+    """Return the first partition that ``observations`` observes; None if it observes the asset."""
     if not partitions or len(partitions) > _OBSERVED_PARTITIONS:
         return None
     return partitions[0] or None
@@ -258,7 +258,7 @@ def verdict_text(totals: PartitionTotals, max_failure_rate: float) -> str:
 
 
 def table_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Return an Arrow schema as Dagster shows it, with the fields' descriptions."""
+    """Return an Arrow schema as Dagster's table schema, with the fields' descriptions."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -273,7 +273,7 @@ def table_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def dollars(amount: float) -> float:
-    """Return an amount as people read it: to a millionth of a cent, without binary dust."""
+    """Return an amount rounded to a millionth of a cent."""
     return round(amount, 8)
 
 
@@ -302,7 +302,7 @@ def _status(summary: RunSummary) -> str:
 
 
 def _description(column: pa.Field) -> str | None:
-    """Return what the output model says of a column, and of the fields inside of it."""
+    """Return the output model's descriptions of a column and of the fields inside it."""
     own = _said(column)
     inner = [f"- `{path}`: {text}" for path, text in _inner_descriptions(column.type, "")]
     return "\n".join([own or "", "", *inner]).strip() if inner else own

@@ -1,8 +1,8 @@
 """The options of a batch asset, each written once.
 
-The decorator's keywords, the fields of the YAML component, what a declaration holds and the table
-in ``docs/options.md`` are all made from these fields: an option is a name, a type, a default, and
-one description as the second argument of its ``Annotated``.
+The decorator's keywords, the fields of the YAML component, the declaration and the table in
+``docs/options.md`` are all made from these fields. An option has a name, a type, a default, and a
+description as the second argument of its ``Annotated``.
 """
 
 import difflib
@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def options(cls: type[T]) -> type[T]:
-    """Make a frozen, keyword-only dataclass, whose fields a class of pydantic may take over.
+    """Make a frozen, keyword-only dataclass that type checkers do not know to be frozen.
 
-    Type checkers would refuse that of a dataclass that they know to be frozen.
+    Otherwise they would refuse a pydantic model that inherits from it.
     """
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
 @options
 class OptionsWithDefaults:
-    """Everything that may be left out."""
+    """The options of a batch asset that have a default."""
 
     output: Annotated[
         type[BaseModel] | Mapping[str, Any] | None,
@@ -166,20 +166,20 @@ class OptionsWithDefaults:
 
 @options
 class BatchAssetOptions(OptionsWithDefaults):
-    """What is said of how the rows of an asset are answered."""
+    """All options of a batch asset: how its rows are answered."""
 
     model: Annotated[str, "The provider's model, as `gpt-4.1-mini`."]
 
 
 @options
 class AssetKeywords:
-    """What Dagster knows of any asset, passed on to it.
+    """The keywords of ``dagster.asset``, which describes them.
 
-    All of it is explained by ``dagster.asset``. Two have a default of ours: ``description`` is the
-    function's docstring, and ``kinds`` are ``llm`` and the provider's name. With a
-    ``backfill_policy`` the function is still called for each partition, and the rows of a Dagster
-    run's partitions share provider batches: see ``docs/backfills.md``. ``retry_policy`` is for the
-    request's step: rows are sent again by ``retries``.
+    Two have another default: ``description`` is the function's docstring, and ``kinds`` are ``llm``
+    and the provider's name. With a ``backfill_policy`` the function is still called for each
+    partition, and the rows of a Dagster run's partitions share provider batches: see
+    ``docs/backfills.md``. ``retry_policy`` is for the request's step; the option ``retries`` says
+    how often rows are sent again.
     """
 
     key: dg.AssetKey | str | Sequence[str] | None = None
@@ -206,12 +206,12 @@ class AssetKeywords:
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option, for whoever makes something of all of them.
+    """One option, as the decorator, the component and the docs read it.
 
     Attributes:
-        annotation: Its type.
-        description: For people, in Markdown.
-        field: Its default.
+        annotation: The type.
+        description: The description, in Markdown.
+        field: The dataclass field, which has the default.
     """
 
     name: str
@@ -221,18 +221,18 @@ class Option:
 
     @property
     def is_required(self) -> bool:
-        """Whether there is no default."""
+        """Whether the option has no default."""
         return self.field.default is MISSING and self.field.default_factory is MISSING
 
     @property
     def default(self) -> Any:
-        """What it is where it is left out; a new object each time."""
+        """The default; a new object each time."""
         make = self.field.default_factory
         return self.field.default if make is MISSING else make()
 
 
 def options_in(owner: type[OptionsWithDefaults]) -> list[Option]:
-    """Return the options that a class holds, required ones first."""
+    """Return the options of a class, required ones first."""
     types = get_type_hints(owner, include_extras=True)
     found = [
         Option(
@@ -247,10 +247,10 @@ def options_in(owner: type[OptionsWithDefaults]) -> list[Option]:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse keywords that there are not.
+    """Refuse unknown keywords.
 
     Raises:
-        ConfigurationError: There is one; names what was meant, as far as that is plain.
+        ConfigurationError: A keyword is unknown; the text names the most similar option.
     """
     names = list(known)
     for name in given:
@@ -261,7 +261,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def documented(docstring: str | None, options: Iterable[Option]) -> str:
-    """Return a docstring with a section on options, for ``help`` and for editors."""
+    """Return a docstring with a section that describes the options, for ``help`` and editors."""
     described = "\n".join(
         textwrap.fill(
             f"{option.name}: {option.description}",

@@ -1,4 +1,4 @@
-"""Which partitions are defined, and in which order."""
+"""Look up partitions definitions: which keys are defined, and in which order."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +11,10 @@ AnyPartitions = dg.PartitionsDefinition[str]
 
 
 class DefinedPartitions:
-    """A look at partitions definitions during one tick; lists the keys of none but static ones.
+    """Partitions definitions during one tick. Keys are listed for static and dynamic ones only.
 
     Args:
-        instance: Knows the dynamic partitions.
+        instance: Holds the dynamic partitions.
     """
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
@@ -22,7 +22,7 @@ class DefinedPartitions:
         self._numbers: dict[int, tuple[AnyPartitions, Mapping[str, int]]] = {}
 
     def has(self, partitions_def: AnyPartitions | None, key: str) -> bool:
-        """Return whether there is a partition of this key; of no partitions, only the empty one."""
+        """Return whether a definition has a key; None (no partitions) has the empty key only."""
         match partitions_def:
             case None:
                 return not key
@@ -34,10 +34,10 @@ class DefinedPartitions:
                 return key in self._numbered(partitions_def)
 
     def follows(self, partitions_def: AnyPartitions | None, before: str, after: str) -> bool:
-        """Return whether a partition comes right after another one.
+        """Return whether the partition ``after`` comes right after ``before``.
 
-        A Dagster run takes a range of partitions. In two dimensions a range is a rectangle, so that
-        the last of a row and the first of the next are not next to each other.
+        A Dagster run takes a range of partitions. In two dimensions a range is a rectangle, so the
+        last partition of a row and the first of the next do not follow each other.
         """
         if not (self.has(partitions_def, before) and self.has(partitions_def, after)):
             return False
@@ -56,7 +56,7 @@ class DefinedPartitions:
                 return numbers[after] == numbers[before] + 1
 
     def is_rectangle(self, partitions_def: AnyPartitions | None, keys: Sequence[str]) -> bool:
-        """Whether keys of several dimensions are all combinations of a range in each of them."""
+        """Whether multi-partition keys are all combinations of one range per dimension."""
         if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
             return False
         values = zip(*(key.split("|") for key in keys), strict=True)
@@ -86,11 +86,11 @@ class DefinedPartitions:
 def numbered(
     definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance | None
 ) -> dict[str, int]:
-    """Return the number of each partition in the order of its definition."""
+    """Number the keys of a definition in its order."""
     keys = definition.get_partition_keys(dynamic_partitions_store=instance)
     return {str(key): number for number, key in enumerate(keys)}
 
 
 def in_order(keys: Iterable[str], numbers: Mapping[str, int]) -> list[str]:
-    """Return partition keys in the order of their numbers; those without one come last."""
+    """Return partition keys in the order of their numbers; keys without a number come last."""
     return sorted(keys, key=lambda key: numbers.get(key, len(numbers)))

@@ -1,4 +1,4 @@
-"""What can be said of one Dagster run of a batch asset, in the launchpad or in a run request."""
+"""The configuration of one Dagster run of a batch asset, as for the launchpad."""
 
 from typing import Literal
 
@@ -7,20 +7,20 @@ from pydantic import Field
 
 
 class BatchRunConfig(dg.Config):
-    """Configuration of one Dagster run of a batch asset; all of it can be left out.
+    """Configuration of one Dagster run of a batch asset; every field is optional.
 
-    The fields of a ``config`` of the function's own stand beside these. A class that inherits from
-    this one reads both. In a run's configuration: ``ops: <asset>: config: {refresh: all}``.
+    The fields of the function's own ``config`` stand beside these; a class that inherits from this
+    one has both. In the run configuration: ``ops: <asset>: config: {refresh: all}``.
 
     Attributes:
-        refresh: Which rows of a partition that was materialized before are asked again: ``changed``
-            those that have changed or failed, ``failed`` only those that failed (the others keep
-            their answers, whatever has changed in prompt or model), ``all`` all of them.
+        refresh: Which rows of a materialized partition to ask again. ``changed``: rows that have
+            changed or failed; ``failed``: only failed rows (the others keep their answers, whatever
+            has changed in prompt or model); ``all``: all rows.
         wait: Whether the step itself waits for the answers, holding its worker; None: as declared.
-        preview_rows: Ask so many rows, the first ones of the selected partitions, show their
-            answers in an observation, and materialize nothing: to try out a prompt. The step waits
-            for them. They are not asked again by whoever asks for the whole.
-        dry_run: Read the rows, tell what they would cost, and send nothing.
+        preview_rows: Ask this many of the first rows of the selected partitions, show the answers
+            in an observation, and materialize nothing: to try out a prompt. The step waits for the
+            answers. A later request reuses them.
+        dry_run: Read the rows, show the estimated cost in an observation, and send nothing.
     """
 
     refresh: Literal["changed", "failed", "all"] = Field(

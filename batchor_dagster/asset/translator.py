@@ -1,4 +1,4 @@
-"""What a batch asset looks like in Dagster, for projects with conventions of their own."""
+"""The translator: a project's conventions for key, group, tags and the like of batch assets."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from batchor_dagster.asset.declaration import BatchAssetDeclaration
 
 @dataclass(frozen=True, kw_only=True)
 class BatchAssetTranslatorData:
-    """What a translator is given.
+    """What a translator gets for each batch asset.
 
     Attributes:
-        declaration: The recipe: model, provider, output, policies.
-        spec: What the keywords of ``batch_asset`` say about the asset. Its ``deps`` are those that
-            were named as such: what the function loads as inputs comes on top.
+        declaration: The options: model, provider, output, policies.
+        spec: The asset spec by the keywords of ``batch_asset``. Its ``deps`` are those of the
+            keyword ``deps``, without the assets that the function loads as inputs.
     """
 
     declaration: BatchAssetDeclaration
@@ -37,5 +37,5 @@ class DagsterBatchorTranslator:
     """
 
     def get_asset_spec(self, data: BatchAssetTranslatorData) -> dg.AssetSpec:
-        """Return the asset's spec; by default what was declared."""
+        """Return the asset's spec; by default ``data.spec``."""
         return data.spec

@@ -1,4 +1,4 @@
-"""Batch assets, and what they need, declared in YAML for ``dg``."""
+"""Components for ``dg``: batch assets, and their store, accounts and sensors, in YAML."""
 
 from batchor_dagster.components.batch_asset import BatchAssetComponent
 from batchor_dagster.components.batchor import BatchorComponent

@@ -1,4 +1,4 @@
-"""A batch asset in YAML."""
+"""``BatchAssetComponent``: a batch asset in YAML."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -36,11 +36,11 @@ from batchor_dagster.components.sources import (
 class BatchAssetComponent(dg.Component, OptionFields, dg.Resolvable):
     """An asset whose rows are answered by an LLM through a provider's batch API.
 
-    What ``@batch_asset`` declares in Python, in YAML. The store, the providers' accounts and the
-    sensors are those of the project: a ``BatchorComponent`` brings them.
+    It declares in YAML what ``@batch_asset`` declares in Python. The project's ``BatchorComponent``
+    provides the store, the accounts and the sensors.
 
-    A subclass may override ``execute`` (which rows are asked) and ``get_asset_spec`` (what the
-    asset looks like in Dagster).
+    A subclass may override ``execute``, to choose the rows, and ``get_asset_spec``, to set key,
+    tags and the like.
     """
 
     asset: Annotated[
@@ -86,14 +86,14 @@ class BatchAssetComponent(dg.Component, OptionFields, dg.Resolvable):
     pool: str | None = None
 
     def execute(self, context: dg.AssetExecutionContext, rows: Items) -> Items:  # noqa: ARG002 (for overriding)
-        """Return the rows that are asked for a partition; override to choose or to make them.
+        """Return the rows to ask for a partition; override to choose or to make them.
 
-        Called once for each partition, when it is requested.
+        A request calls it once for each partition.
 
         Args:
-            context: Of the request's step.
-            rows: What the source holds: a frame of an upstream asset, or an item source of a file
-                or query.
+            context: The request's.
+            rows: The rows of the source: a frame of an upstream asset, or an item source of files
+                or a query.
 
         Returns:
             A Polars frame, an Arrow table, ``BatchItem``s or an item source; here ``rows``.
@@ -101,11 +101,11 @@ class BatchAssetComponent(dg.Component, OptionFields, dg.Resolvable):
         return rows
 
     def get_asset_spec(self, data: BatchAssetTranslatorData) -> dg.AssetSpec:
-        """Return what the asset looks like in Dagster; override for conventions of your own."""
+        """Return the asset's spec; override for conventions of your own."""
         return data.spec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002 (Dagster's)
-        """Return the asset."""
+        """Return the asset as ``Definitions``."""
         return dg.Definitions(assets=[self.build_asset()])
 
     def build_asset(self) -> dg.AssetsDefinition:

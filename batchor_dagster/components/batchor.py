@@ -1,4 +1,4 @@
-"""The store, the accounts and the sensors of a project, in YAML."""
+"""``BatchorComponent``: the store, the accounts and the sensors of a project, in YAML."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -85,10 +85,10 @@ def _accounts(context: dg.ResolutionContext, value: Mapping[str, Any]) -> dict[s
 
 @dg.scaffold_with(BatchorScaffolder)
 class BatchorComponent(dg.Component, dg.Model, dg.Resolvable):
-    """What batch assets need beside themselves: store, accounts of providers, sensors.
+    """The store, the accounts of providers and the sensors that batch assets need.
 
-    One in a project. The sensors find every batch asset of the project by themselves, whether it is
-    declared by a ``BatchAssetComponent`` or by ``@batch_asset``.
+    A project has one. Its sensors find every batch asset of the project, whether a
+    ``BatchAssetComponent`` or ``@batch_asset`` declares it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")

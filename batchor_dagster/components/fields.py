@@ -1,8 +1,8 @@
-"""How the fields of a ``defs.yaml`` are read.
+"""Read the fields of a ``defs.yaml``.
 
 Dagster renders every text as a template and then reads it as a Python literal: ``"1"`` becomes a
-number, and a brace may become an error. Here only text with ``{{`` or ``{%`` is a template, and all
-other text stays what it is: prompts, schemas, partition keys.
+number, and a brace may become an error. Here only text with ``{{`` or ``{%`` is a template; other
+text (prompts, schemas, partition keys) stays as it was written.
 """
 
 import pkgutil
@@ -20,12 +20,12 @@ _ENV = re.compile(r"""\{\{\s*env(?:\.(\w+)|\(\s*['"](\w+)['"]\s*\))\s*\}\}""")
 
 
 def field(kind: Any, description: str, resolve: Any = None) -> dg.Resolver:
-    """Return what reads a field of a component.
+    """Return the resolver that reads a field of a component.
 
     Args:
-        kind: What the YAML holds.
+        kind: The type of the field in YAML.
         description: Shown in editors and by ``dg``.
-        resolve: Makes the value; default: ``resolved``.
+        resolve: Turns the YAML value into the field's value; default: ``resolved``.
     """
     return dg.Resolver(
         resolve or resolved,
@@ -36,7 +36,7 @@ def field(kind: Any, description: str, resolve: Any = None) -> dg.Resolver:
 
 
 def resolved(context: dg.ResolutionContext, value: Any) -> Any:
-    """Render the templates in a value; a model becomes one of the same class."""
+    """Render the templates in a value; a model becomes another one of the same class."""
     if isinstance(value, BaseModel):
         late = getattr(type(value), "LATE_FIELDS", ())
         fields = value.model_dump(exclude_unset=True)
@@ -50,10 +50,10 @@ def read_verbatim(_context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def read_text(context: dg.ResolutionContext, value: str | None) -> str | None:
-    """Render a text, which stays a text whatever it looks like.
+    """Render a text, which stays text also if it looks like a number.
 
     Raises:
-        ValueError: It is made of an environment variable that is not set.
+        ValueError: Its template uses an environment variable that is not set.
     """
     if value is None:
         return None
@@ -64,9 +64,9 @@ def read_text(context: dg.ResolutionContext, value: str | None) -> str | None:
 
 
 def read_late(context: dg.ResolutionContext, value: str | None) -> str | None:
-    """Keep ``{{ env.NAME }}`` as an environment variable that is looked up when it is used.
+    """Read ``{{ env.NAME }}`` as an ``EnvVar``, whose value is looked up when it is used.
 
-    What is looked up when a project is loaded ends up in Dagster's snapshots, and in its UI.
+    A value that is looked up when the project is loaded ends up in Dagster's snapshots and UI.
 
     Raises:
         ValueError: A variable is mixed with other text.
@@ -87,13 +87,13 @@ def read_output(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def python_object(context: dg.ResolutionContext, value: Any) -> Any:
-    """Import what ``package.module:name`` names."""
+    """Import the object that ``package.module:name`` names."""
     found = resolved(context, value)
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
 
 def secret_text(value: str) -> str:
-    """Return the text of what ``read_late`` kept.
+    """Return the text that ``read_late`` has read, with the value of an ``EnvVar``.
 
     Raises:
         ConfigurationError: Its environment variable is not set.

@@ -1,4 +1,4 @@
-"""The options of a batch asset as fields of a component."""
+"""Make the fields of the component from the options of a batch asset."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -32,12 +32,12 @@ _READERS: Mapping[str, tuple[Any, Any]] = {
     "checks": (Checks | Literal[False], read_checks),
     "column_lineage": (str, python_object),
 }
-"""What the YAML holds, and what makes the value of it; texts are read as such, and everything else
-as Dagster reads it."""
+"""The type in YAML and the reader of some options. Of the others, texts stay as they are written,
+and Dagster reads the rest."""
 
 
 def resolver(option: Option) -> dg.Resolver:
-    """Return what reads an option."""
+    """Return the resolver that reads an option."""
     if option.name in _READERS:
         kind, read = _READERS[option.name]
         return field(kind, option.description, read)
@@ -48,7 +48,7 @@ def resolver(option: Option) -> dg.Resolver:
 
 
 def options_of(component: "OptionFields") -> dict[str, Any]:
-    """Return the options that a component holds, as keywords of ``batch_asset``."""
+    """Return the options of a component as keywords of ``batch_asset``."""
     return {option.name: getattr(component, option.name) for option in _OPTIONS}
 
 
@@ -60,7 +60,7 @@ class _Fields(dg.Model):
 
 
 def _holds_record(annotation: Any) -> bool:
-    """Whether values may be of a dataclass or a model, which their reader has made already."""
+    """Whether a type includes a dataclass or a model, which the option's reader makes."""
     if get_origin(annotation) in (Union, UnionType):
         return any(map(_holds_record, get_args(annotation)))
     is_class = isinstance(annotation, type) and not isinstance(annotation, GenericAlias)
@@ -68,13 +68,13 @@ def _holds_record(annotation: Any) -> bool:
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    # Of a record's own type, Dagster would look for resolvers in its fields.
+    # Dagster would look for resolvers in the fields of such a type.
     kind = Any if _holds_record(option.annotation) else option.annotation
     return Annotated[kind, resolver(option)], option.default
 
 
 if TYPE_CHECKING:
-    # What a type checker has to know of the class that is made below.
+    # For type checkers, which cannot see the class that is made below.
     class OptionFields(OptionsWithDefaults, dg.Model):
         """The options as fields."""
 else:

@@ -1,4 +1,4 @@
-"""Partitions in YAML."""
+"""Partitions definitions in YAML."""
 
 from typing import Annotated, Any, Literal
 
@@ -38,7 +38,7 @@ class TimePartitions(dg.Model):
         """Return Dagster's partitions.
 
         Raises:
-            ValueError: An offset does not fit; Dagster would ignore it.
+            ValueError: The kind of partitions has no such offset; Dagster would ignore it.
         """
         arguments = self.model_dump(exclude={"type"}, exclude_none=True)
         unknown = arguments.keys() & (_OFFSETS["monthly"] - _OFFSETS[self.type])
@@ -60,7 +60,7 @@ class StaticPartitions(dg.Model):
 
 
 class DynamicPartitions(dg.Model):
-    """Partitions that are added while Dagster runs, such as by a sensor."""
+    """Partitions that are added at run time, such as by a sensor."""
 
     type: Literal["dynamic"]
     name: str
@@ -76,7 +76,7 @@ Partitions = Annotated[
 
 
 def read_partitions(context: dg.ResolutionContext, value: Any) -> Any:
-    """Return the partitions of a model, of a template, or of an import path."""
+    """Return the partitions definition of a model, a template or an import path."""
     found = python_object(context, value)
     if isinstance(found, (TimePartitions, StaticPartitions, DynamicPartitions)):
         return found.definition()

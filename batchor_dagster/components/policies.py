@@ -16,7 +16,7 @@ class SingleRun(dg.Model):
 
 
 class MultiRun(dg.Model):
-    """So many partitions in one Dagster run, at most."""
+    """At most ``max_partitions_per_run`` partitions in one Dagster run."""
 
     type: Literal["multi_run"]
     max_partitions_per_run: int = Field(default=1, gt=0)
@@ -49,7 +49,7 @@ def read_step_retries(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 class Bounds(dg.Model):
-    """Up to where a measured value is all right; see ``CheckThreshold``."""
+    """The bounds above which a check fails; see ``CheckThreshold``."""
 
     warn_above: float | None = None
     error_above: float | None = None

@@ -1,4 +1,4 @@
-"""What ``dg scaffold defs`` writes: complete files, which work once the names are filled in."""
+"""Write the files of ``dg scaffold defs``: complete ones that work as they are."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Where the rows of a component come from."""
+"""The sources of a component's rows: an upstream asset, files or a query."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -31,12 +31,12 @@ class AssetSource(dg.Model):
 
     @property
     def annotation(self) -> Any:
-        """Type of the frame."""
+        """The type of frame that the IO manager has to load."""
         return _FRAMES[self.load_as]
 
     @property
     def asset_in(self) -> dg.AssetIn:
-        """The input."""
+        """The input as ``dagster.AssetIn``."""
         return dg.AssetIn(
             key=dg.AssetKey.from_user_string(self.asset), partition_mapping=self.partition_mapping
         )

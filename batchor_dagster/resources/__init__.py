@@ -1,4 +1,4 @@
-"""What a code location brings: the store, the accounts of providers, and an IO manager."""
+"""Resources of a code location: the store, accounts of providers, and an IO manager."""
 
 from batchor_dagster.resources.accounts import (
     AnthropicBatchResource,

@@ -1,4 +1,4 @@
-"""The accounts of providers: whose keys, which host, which limits."""
+"""Resources for accounts of providers: key, host, queue limits."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """What a batch asset declares about its model; an account makes a provider config of it.
+    """The model that a batch asset declares, from which an account makes a provider config.
 
     Attributes:
-        credentials: The account's resource key; stored, so that other processes find it again.
+        credentials: The account's resource key; stored, so that other processes find the account.
         model: As the provider spells it.
         endpoint: As ``chat`` or ``embeddings``; None for the provider's usual one.
         params: Further fields of each request's body.
         max_output_tokens: Upper bound of an answer.
         dimensions: Length of embedding vectors.
-        price: What tokens cost; None for the known prices.
+        price: The price of tokens; None for the known prices.
     """
 
     credentials: str
@@ -48,7 +48,7 @@ class ModelRequest:
 
 
 _NO_MODEL = ModelRequest(credentials="", model="none", max_output_tokens=1)
-"""For what concerns the account alone; a config has to name a model."""
+"""For an SDK client of the account; a config has to name a model."""
 
 
 class ProviderBatchResource(dg.ConfigurableResource[Any]):
@@ -72,19 +72,19 @@ class ProviderBatchResource(dg.ConfigurableResource[Any]):
         """Return the core's config of a model on this account.
 
         Raises:
-            ConfigurationError: This provider cannot do what is wanted.
+            ConfigurationError: The provider does not have an option that is set.
         """
         raise NotImplementedError
 
     def get_client(self, context: ClientContext) -> AbstractContextManager[Any]:
-        """Give the provider's own SDK client of this account, for calls that are no batches.
+        """Open the provider's own SDK client of this account, for calls outside of batches.
 
-        It is closed after the block. Calls, and prompt, completion and total tokens are added up as
-        metadata of the asset (or the op's output), under ``<provider>.<model>.…``. Streamed and
-        asynchronous calls pass through uncounted.
+        The client is closed after the block. Calls, and prompt, completion and total tokens are
+        added up as metadata of the asset (or the op's output), under ``<provider>.<model>.…``.
+        Streamed and asynchronous calls are not counted.
 
         Args:
-            context: Of the asset, op or asset check.
+            context: The context of the asset, op or asset check.
 
         Raises:
             ConfigurationError: The step makes several assets: see ``get_client_for_asset``.
@@ -94,19 +94,19 @@ class ProviderBatchResource(dg.ConfigurableResource[Any]):
     def get_client_for_asset(
         self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey
     ) -> AbstractContextManager[Any]:
-        """Give the client as ``get_client`` does, its usage as metadata of one of several assets.
+        """Open the client as ``get_client`` does, in a step that makes several assets.
 
         Args:
-            context: Of the assets.
-            asset_key: The asset.
+            context: The step's.
+            asset_key: The asset whose metadata shows the usage.
 
         Raises:
-            ConfigurationError: The step does not make it.
+            ConfigurationError: The step does not make this asset.
         """
         return client_in_step(self.provider_config(_NO_MODEL), context, asset_key)
 
     def with_key(self, config: ProviderConfig) -> ProviderConfig:
-        """Return a stored config with this account's key put back."""
+        """Return a stored config, which has no key, with the key of this account."""
         return config.model_copy(update={"api_key": self._secret()})
 
     def _account(self, wanted: ModelRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One Parquet file, which says in its footer whose rows it holds."""
+"""One Parquet file of an asset or partition, whose footer names its owner."""
 
 import json
 import sys
@@ -33,10 +33,10 @@ _WHAT_TO_RETURN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Whose rows a file holds.
+    """The asset or partition whose rows a file holds.
 
     Attributes:
-        asset: The asset's key, or what names the output of an op.
+        asset: The asset's key, or the identifier of an op's output.
         partition: None for the whole asset.
     """
 
@@ -49,7 +49,7 @@ class Owner:
 
     @classmethod
     def told_by(cls, entries: Mapping[bytes, bytes] | None) -> "Owner | None":
-        """Read a footer's entries; None where they do not tell."""
+        """Read the owner from the entries of a footer; None if they name none."""
         asset = (entries or {}).get(_ASSET_ENTRY.encode())
         partition = (entries or {}).get(_PARTITION_ENTRY.encode())
         if asset is None:
@@ -61,14 +61,14 @@ class Owner:
 
     @property
     def entries(self) -> dict[str, str]:
-        """What a file's footer tells of it."""
+        """The entries of a footer that name this owner."""
         asset = {_ASSET_ENTRY: json.dumps(self.asset)}
         return asset if self.partition is None else asset | {_PARTITION_ENTRY: self.partition}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What came to be in one or more files."""
+    """Rows, size and schema of one or more written files."""
 
     rows: int
     size_bytes: int
@@ -77,11 +77,11 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class AssetFile:
-    """A file that is there, or may be.
+    """The file of an asset or partition, which may exist or not.
 
     Attributes:
-        path: Its place.
-        owner: Whose rows belong there.
+        path: The path.
+        owner: The asset or partition whose file this is.
     """
 
     path: UPath
@@ -95,20 +95,20 @@ class AssetFile:
 
     @property
     def uri(self) -> str:
-        """Its place as a URI."""
+        """The path as a URI."""
         return uri_of(self.path)
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the file exists."""
         return bool(self.path.exists())
 
     def refuse_foreign(self) -> None:
-        """Say so if the file that is there holds the rows of another asset or partition.
+        """Refuse an existing file that holds the rows of another asset or partition.
 
-        A file that does not tell is taken as it is, and so is one that is no Parquet at all.
+        A file that names no owner is accepted, and so is one that is no Parquet file.
 
         Raises:
-            ConfigurationError: It tells of another owner.
+            ConfigurationError: The file names another owner.
         """
         told = owner_of(self.path)
         if told is not None and told != self.owner:
@@ -119,10 +119,10 @@ class AssetFile:
             )
 
     def write(self, frame: object) -> Written:
-        """Write the file: it appears whole or not at all.
+        """Write the file, which appears whole or not at all.
 
         Raises:
-            TypeError: ``frame`` is not what can be stored.
+            TypeError: ``frame`` is no frame or table that can be stored.
         """
         with _staged(self.path) as local:
             _write_local(local, frame, self.owner.entries)
@@ -137,7 +137,7 @@ class AssetFile:
         """Return the file's rows as a ``pl.DataFrame``, ``pl.LazyFrame`` or ``pa.Table``.
 
         Raises:
-            ConfigurationError: They are another asset's or partition's.
+            ConfigurationError: The file names another owner.
         """
         self.refuse_foreign()
         if self.path.protocol in _LOCAL_PROTOCOLS:
@@ -152,13 +152,13 @@ class AssetFile:
             return pl.read_parquet(file)
 
     def remove(self) -> None:
-        """Delete it, if it is there."""
+        """Delete the file if it exists."""
         if self.exists():
             self.path.unlink()
 
 
 def owner_of(path: UPath) -> Owner | None:
-    """Return whose rows a file holds, from its footer; None where it does not tell."""
+    """Return the owner that a file's footer names; None if it names none or there is no file."""
     try:
         with path.open("rb") as file:
             return Owner.told_by(pq.read_metadata(file).metadata)
@@ -167,13 +167,13 @@ def owner_of(path: UPath) -> Owner | None:
 
 
 def uri_of(path: UPath) -> str:
-    """Return a file's or folder's place as a URI."""
+    """Return the path of a file or folder as a URI."""
     return Path(path.path).absolute().as_uri() if path.protocol in _LOCAL_PROTOCOLS else str(path)
 
 
 @contextmanager
 def _staged(path: UPath) -> Iterator[Path]:
-    """Yield a local file to write; it takes its place at ``path`` if the block succeeds."""
+    """Yield a local file to write; move or upload it to ``path`` if the block succeeds."""
     if path.protocol in _LOCAL_PROTOCOLS:
         target = Path(path.path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -216,13 +216,13 @@ def _write_local(path: Path, frame: object, entries: dict[str, str]) -> None:
 
 def _writer(path: Path, schema: pa.Schema, entries: dict[str, str]) -> pq.ParquetWriter:
     ours = {key.encode(): value.encode() for key, value in entries.items()}
-    # In place of what a table brings along that was itself loaded from such a file.
+    # A table that was loaded from such a file may name another owner.
     named = schema.with_metadata(_other_entries(schema) | ours)
     return pq.ParquetWriter(path, named, compression="zstd")
 
 
 def _is_pandas(frame: object) -> bool:
-    pandas = sys.modules.get("pandas")  # who has such a frame has imported it
+    pandas = sys.modules.get("pandas")  # who has a pandas frame has imported it
     return pandas is not None and isinstance(frame, pandas.DataFrame)
 
 

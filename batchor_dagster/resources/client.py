@@ -1,4 +1,4 @@
-"""The providers' own SDK clients in assets and ops, with what they use as metadata."""
+"""The providers' own SDK clients in assets and ops, with their usage as metadata."""
 
 import threading
 from collections import Counter
@@ -14,26 +14,26 @@ from batchor_core.integration import CallUsage, ProviderConfig, open_sdk_client
 ClientContext: TypeAlias = (
     dg.AssetExecutionContext | dg.OpExecutionContext | dg.AssetCheckExecutionContext
 )
-"""In whose steps a client is given."""
+"""The contexts of steps that may use a client."""
 
 
 @contextmanager
 def client_in_step(
     config: ProviderConfig, context: ClientContext, asset_key: dg.AssetKey | None = None
 ) -> Iterator[Any]:
-    """Give the SDK's client of an account, closed after the block.
+    """Open the SDK's client of an account; close it after the block.
 
-    What is used is metadata of the asset, or of an op's only output, while the step runs, under the
-    keys that dagster-openai has (``openai.<model>.calls``, …); it is logged at the end, also where
-    there is nothing that has metadata (an asset check, an op of several outputs).
+    The usage becomes metadata of the asset, or of an op's only output, under the keys of
+    dagster-openai (``openai.<model>.calls``, …). It is also logged at the end of the block; an
+    asset check and an op of several outputs have the log only.
 
     Args:
         config: The account.
-        context: Of the step.
-        asset_key: Whose metadata, in a step that makes several assets.
+        context: The step's.
+        asset_key: The asset whose metadata shows the usage, in a step that makes several.
 
     Raises:
-        ConfigurationError: It is not clear whose metadata this is.
+        ConfigurationError: The step makes several assets and ``asset_key`` names none of them.
         MissingCredentialsError: There is no key.
     """
     usage = _StepUsage(config.provider, context, _output_name(context, asset_key))
@@ -45,7 +45,7 @@ def client_in_step(
 
 
 class _StepUsage:
-    """Adds up what one client uses; other clients of the same step may add to the same output."""
+    """Adds up the usage of one client; other clients of the step may add to the same output."""
 
     def __init__(self, provider: str, context: ClientContext, output_name: str | None) -> None:
         self._provider = provider
@@ -55,7 +55,7 @@ class _StepUsage:
         self._lock = threading.Lock()
 
     def add(self, usage: CallUsage) -> None:
-        """Count a call."""
+        """Add the usage of one call."""
         prefix = f"{self._provider}.{usage.model}"
         used = {  # stored: dagster-openai's names
             f"{prefix}.calls": 1,
@@ -68,7 +68,7 @@ class _StepUsage:
             self._show(used)
 
     def log(self) -> None:
-        """Tell the total."""
+        """Log the total."""
         if self._total:
             told = ", ".join(f"{name}: {count}" for name, count in self._total.items())
             self._context.log.info("used by calls outside of batches: %s", told)
@@ -76,14 +76,14 @@ class _StepUsage:
     def _show(self, used: dict[str, int]) -> None:
         if self._output_name is None or isinstance(self._context, dg.AssetCheckExecutionContext):
             return
-        # What is added under a key replaces what was there.
+        # Dagster replaces the value of a key that is added again.
         shown = self._context.get_output_metadata(self._output_name) or {}
         total = {name: shown.get(name, 0) + count for name, count in used.items()}
         self._context.add_output_metadata(total, output_name=self._output_name)
 
 
 def _output_name(context: ClientContext, asset_key: dg.AssetKey | None) -> str | None:
-    """Return the output whose metadata shows what is used; None if there is not one alone."""
+    """Return the output whose metadata shows the usage; None unless there is exactly one."""
     if isinstance(context, dg.AssetCheckExecutionContext):
         return None
     if context.has_assets_def:

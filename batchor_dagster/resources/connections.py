@@ -1,4 +1,4 @@
-"""From Dagster's resources to a runner: who reaches which provider with which key."""
+"""Open a runner on Dagster's resources: the store and the accounts of providers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,13 +21,13 @@ def open_runner(
     location: str | None,
     others: Mapping[str, ResourceDefinition] | None = None,
 ) -> Iterator[BatchRunner]:
-    """Give a runner over a context's resources, closed after the block.
+    """Open a runner on a context's resources; close it after the block.
 
     Args:
         resources: ``context.resources`` of a step, an op or a sensor.
         location: Name of the code location.
-        others: Further resources of the code location: an account that ``resources`` lack is made
-            of them when it is needed.
+        others: Further resource definitions of the code location. An account that ``resources``
+            lack is built from them when it is needed.
     """
     with ExitStack() as stack:
 
@@ -45,7 +45,7 @@ def open_runner(
 def _with_parts(
     key: str, definitions: Mapping[str, ResourceDefinition]
 ) -> dict[str, ResourceDefinition]:
-    """Return a resource's definition with those that it is made of; nothing if there is none."""
+    """Return a resource's definition with those that it requires; empty if there is none."""
     needed = [key] if key in definitions else []
     for each in needed:
         parts = sorted(definitions[each].required_resource_keys)
@@ -57,7 +57,7 @@ def batchor_resource(resources: Any) -> BatchorResource:
     """Return the ``BatchorResource``.
 
     Raises:
-        ConfigurationError: The resource key holds something else.
+        ConfigurationError: The resource ``batchor`` is something else.
     """
     found = getattr(resources, BATCHOR_RESOURCE)
     if not isinstance(found, BatchorResource):

@@ -1,4 +1,4 @@
-"""The failed rows of a batch asset over its partitions: of stored tables and of rejected ones."""
+"""Scan the failed rows of a batch asset in its stored and its rejected tables."""
 
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
@@ -17,7 +17,7 @@ _STATUS_COLUMN = "batch_status"
 def scan_failed_rows(
     layout: ParquetLayout, asset: Sequence[str], partitions: Sequence[str] | None
 ) -> pl.LazyFrame:
-    """Return the failed rows of some partitions, or (None) of the asset and all its partitions.
+    """Return the failed rows of some partitions; None: of the asset and all its partitions.
 
     Raises:
         FileNotFoundError: None of them has a file.
@@ -68,7 +68,7 @@ def _partition_files(folder: UPath, asset: Sequence[str]) -> Iterator[AssetFile]
 
 
 def _listed(folder: UPath) -> list[UPath]:
-    """Return what lies in a folder now; fsspec remembers what it has once listed."""
+    """List a folder anew: fsspec caches what it has listed."""
     folder.fs.invalidate_cache(folder.path)
     try:
         return sorted(folder.iterdir(), key=lambda path: str(path.name))

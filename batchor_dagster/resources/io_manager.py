@@ -1,7 +1,7 @@
-"""An IO manager that keeps each partition as one Parquet file, on any fsspec URL.
+"""``BatchParquetIOManager``: stores each partition as one Parquet file, on any fsspec URL.
 
-Where a file lies is said in ``parquet_layout``. Its footer says whose rows it holds, so that no
-file is loaded as, or overwritten by, another asset or partition.
+``parquet_layout`` says where a file lies. Its footer names its asset and partition, so that no
+other asset or partition loads or overwrites it.
 """
 
 import os
@@ -47,22 +47,22 @@ class BatchParquetIOManager(ConfigurableIOManager):
     """Stores frames as Parquet and loads them as the downstream asset's annotation asks.
 
     Outputs: a Polars ``DataFrame`` or ``LazyFrame`` (streamed), an Arrow ``Table`` or
-    ``RecordBatchReader`` (streamed), a pandas ``DataFrame`` (its index only where that has a name);
-    for an output that covers several partitions a dict of these, one for each partition key. A file
-    appears whole or not at all: it is written under another name and renamed, on object stores
-    written locally and put at once.
+    ``RecordBatchReader`` (streamed), or a pandas ``DataFrame`` (with the named levels of its
+    index). An output that covers several partitions is a dict of these by partition key. A file
+    appears whole or not at all: it is written under another name and renamed; for an object store
+    it is written locally and uploaded at once.
 
-    Metadata: ``dagster/uri``, ``dagster/column_schema`` (unless the output or the asset brings its
-    own), the size, and ``dagster/row_count`` or ``dagster/partition_row_count``; these replace what
-    the output says under the same key. An output of several partitions gets no count, since
-    Dagster would show it at each of them.
+    Metadata: ``dagster/uri``, ``dagster/column_schema`` (unless the output or the asset has its
+    own), ``batchor/size_bytes``, and ``dagster/row_count`` or ``dagster/partition_row_count``; they
+    replace the output's values of these keys. An output of several partitions gets no count, since
+    Dagster would show it at each partition.
 
-    Inputs: ``pl.DataFrame`` (also without an annotation), ``pl.LazyFrame`` or ``pa.Table``. Several
-    upstream partitions are concatenated in partition order for these annotations, and are a dict by
-    partition key for ``dict[str, <one of these>]`` and without an annotation. A partition
-    without a file is an error, unless the input has the metadata
-    ``{"allow_missing_partitions": True}``. Where there is no partition at all, as on the first day
-    of an asset that depends on its own yesterday, ``<one of these> | None`` is given None.
+    Inputs: ``pl.DataFrame`` (also without an annotation), ``pl.LazyFrame`` or ``pa.Table``. For
+    these annotations, several upstream partitions are concatenated in partition order; for
+    ``dict[str, <one of these>]``, and without an annotation, they are a dict by partition key. A
+    partition without a file is an error, unless the input has the metadata
+    ``{"allow_missing_partitions": True}``. If the input has no partition at all, as on the first
+    day of an asset that depends on its own yesterday, ``<one of these> | None`` gets None.
 
     Attributes:
         base_path: A local path, or any URL that fsspec knows.
@@ -79,10 +79,9 @@ class BatchParquetIOManager(ConfigurableIOManager):
         """Write an output's file, or one file for each of its partitions.
 
         Raises:
-            TypeError: ``obj`` is none of what is listed above.
-            ValueError: A dict whose keys are not the output's partitions.
-            ConfigurationError: A file that is to be overwritten says that it is another asset's or
-                partition's.
+            TypeError: ``obj`` is none of the types above.
+            ValueError: The keys of a dict are not the output's partitions.
+            ConfigurationError: An existing file belongs to another asset or partition.
         """
         asset = _key_path(context)
         frames: Mapping[Any, object] = {None: obj}  # by partition
@@ -99,16 +98,16 @@ class BatchParquetIOManager(ConfigurableIOManager):
             count = META_ROW_COUNT if partition is None else META_PARTITION_ROW_COUNT
             _describe(context, file.path, written[0], row_count_key=count)
         elif frames:
-            # What Dagster takes here goes to every partition alike, so counts have no place in it.
+            # Dagster shows this metadata at every partition, so it cannot hold counts.
             _describe(context, self._layout.folder(asset), _sum(written), row_count_key=None)
 
     def load_input(self, context: InputContext) -> object:
         """Load a file, or the files of several partitions, in the annotated shape.
 
         Raises:
-            FileNotFoundError: The asset, or one of the partitions, was never stored here.
-            TypeError: The annotation is none of what is listed above.
-            ConfigurationError: A file says that it is another asset's or partition's.
+            FileNotFoundError: The asset, or one of the partitions, has no file.
+            TypeError: The annotation is none of those above.
+            ConfigurationError: A file belongs to another asset or partition.
         """
         wanted = WantedInput.of(context.dagster_type.typing_type)
         if not context.has_asset_partitions:
@@ -123,15 +122,15 @@ class BatchParquetIOManager(ConfigurableIOManager):
         return wanted.shaped(frames, is_single=is_single, name=_name(context))
 
     def path_for(self, asset_key_path: Sequence[str], partition_key: str | None = None) -> UPath:
-        """Return where the file of an asset, or of one of its partitions, is or would be."""
+        """Return the path of the file of an asset or of one of its partitions."""
         return self._file(asset_key_path, partition_key).path
 
     def store_rejected(
         self, asset_key_path: Sequence[str], partition_key: str | None, frame: pl.LazyFrame
     ) -> str:
-        """Write the table of a rejected partition, or asset, beside the stored ones.
+        """Write the table of a rejected partition, or asset, into the folder ``.rejected``.
 
-        It is removed when the partition is stored.
+        ``handle_output`` removes the file when the partition is stored.
 
         Returns:
             The file's URI.
@@ -145,12 +144,12 @@ class BatchParquetIOManager(ConfigurableIOManager):
         asset_key: AssetKey | str | Sequence[str],
         partition_keys: Sequence[str] | None = None,
     ) -> pl.LazyFrame:
-        """Return the failed rows of a batch asset, of what is stored and of what was rejected.
+        """Return the failed rows in the stored and the rejected tables of a batch asset.
 
-        Besides the columns of the result table, which may have changed from partition to partition,
-        it has ``batch_partition`` (null for an asset without partitions) and
-        ``batch_partition_state``: ``stored``, or ``rejected`` for rows of a table that failed as a
-        whole. A partition has both where an older table of it is stored.
+        Beside the columns of the result table, which may differ between partitions, they have
+        ``batch_partition`` (null for an asset without partitions) and ``batch_partition_state``:
+        ``stored``, or ``rejected`` for rows of a rejected partition. A rejected partition has rows
+        of both states if an earlier table of it is stored.
 
         Args:
             asset_key: The asset.
@@ -187,7 +186,7 @@ class BatchParquetIOManager(ConfigurableIOManager):
 
 
 def _key_path(context: InputContext | OutputContext) -> Sequence[str]:
-    """Return the asset's key; of an op's output run id, step and output name."""
+    """Return the asset's key; for an op's output its run id, step and output name."""
     if context.has_asset_key:
         return context.asset_key.path
     upstream = context.upstream_output if isinstance(context, InputContext) else context
@@ -206,7 +205,7 @@ def _describe(
     if row_count_key is not None:
         metadata[row_count_key] = MetadataValue.int(written.rows)
     known = {**(context.definition_metadata or {}), **(context.output_metadata or {})}
-    if META_COLUMN_SCHEMA not in known:  # theirs has descriptions that a Polars frame loses
+    if META_COLUMN_SCHEMA not in known:  # it has descriptions, which a Polars frame loses
         schema = _table_schema(written.schema)
         metadata[META_COLUMN_SCHEMA] = MetadataValue.table_schema(schema)
     context.add_output_metadata(metadata)
@@ -233,7 +232,7 @@ def _frames_by_partition(partition_keys: Sequence[str], obj: object) -> Mapping[
 
 
 def _from_environment(value: Any) -> Any:
-    """Return options with their variables' values: Dagster looks into typed settings only."""
+    """Return options with ``EnvVar``s replaced by their values, which Dagster does not do here."""
     if isinstance(value, EnvVar):
         return _variable(value.env_var_name)
     if not isinstance(value, dict):
@@ -259,7 +258,7 @@ def _sum(written: Sequence[Written]) -> Written:
 
 
 def _partition_keys(context: InputContext) -> list[str]:
-    """Return the keys in the order of the partitions; a mapping may give them in any."""
+    """Return the input's keys in the order of the partitions, which a mapping may not keep."""
     keys = [str(key) for key in context.asset_partition_keys]
     definition = context.asset_partitions_def
     if len(keys) < 2 or isinstance(definition, TimeWindowPartitionsDefinition):  # these are sorted

@@ -1,4 +1,4 @@
-"""Listeners by import path: resources are configuration, and a listener is an object."""
+"""Load listeners by import path: a resource's configuration cannot hold objects."""
 
 import importlib
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 from batchor_core import ConfigurationError, EventListener
 
 
-@cache  # a runner is opened for every step and tick; a metric's instruments are made once a process
+@cache  # every step and tick opens a runner; a listener makes its metrics once per process
 def load_listener(path: str) -> EventListener:
     """Return the listener behind an import path, the same one each time in a process.
 
@@ -15,7 +15,7 @@ def load_listener(path: str) -> EventListener:
         path: ``package.module:name`` of a class or function that is called without arguments.
 
     Raises:
-        ConfigurationError: It cannot be imported, or what it makes is no listener.
+        ConfigurationError: The path cannot be imported, or makes an object without ``on_event``.
     """
     module, _, name = path.partition(":")
     try:

@@ -1,16 +1,16 @@
-"""Where the Parquet file of an asset, or of one of its partitions, lies: never two in one place.
+"""The path of each asset's or partition's Parquet file; no two share one.
 
 ```
 <base>/<key part>/…/<partition>.parquet      a partition
 <base>/<key>.parquet                         an asset without partitions
 <base>/<key part>/…/<last part>@.parquet     the same, if its key has several parts: without the @
                                              it would be a partition of the asset above it
-<base>/.rejected/…                           the same again, for what was refused
+<base>/.rejected/…                           the same again, for rejected partitions
 ```
-A name is the key's text, percent-encoded; ``@`` and a leading dot never come out of that. What it
-leaves ambiguous is told behind an ``@``, so that names differ on file systems that ignore case too:
-``DE@3`` is ``DE`` and not ``de`` (bit n stands for a capital as the n-th letter), ``@0`` follows
-what was too long and is a prefix with a hash.
+A name is the key's text, percent-encoded, which yields neither ``@`` nor a leading dot. A number
+behind an ``@`` tells keys apart that differ in case only, for file systems that ignore case:
+``DE@3`` is ``DE`` and not ``de`` (bit n is set if the n-th letter is a capital). ``@0`` follows a
+key that was too long, of which the name has a prefix and a hash.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from batchor_core.integration import path_segment
 
 SUFFIX = ".parquet"
 _REJECTED = ".rejected"
-_MOST_CAPITALS = 64  # of which a name tells one by one, before it would be too long for a file
+_MOST_CAPITALS = 64  # more would make the name too long: a hash of the text follows instead
 
-# Of a folder: "a.parquet" would be in the way of the file of "a", and Windows drops a last dot.
+# A folder "a.parquet" would collide with the file of "a", and Windows drops a trailing dot.
 _BAD_END = re.compile(r"\.(?=(?:parquet)?$)", re.IGNORECASE)
 
 
@@ -43,7 +43,7 @@ class ParquetLayout:
 
     @property
     def rejected(self) -> "ParquetLayout":
-        """Where the tables of rejected partitions lie: outside of all assets' folders."""
+        """The layout of rejected partitions, outside of all assets' folders."""
         return ParquetLayout(base=self.base / _REJECTED)
 
     def folder(self, asset: Sequence[str]) -> UPath:
@@ -60,7 +60,7 @@ class ParquetLayout:
 
 
 def is_of_partition(name: str) -> bool:
-    """Whether a file in an asset's folder is one of its partitions, by its name."""
+    """Whether a file name in an asset's folder is that of one of its partitions."""
     return name.endswith(SUFFIX) and not name.startswith(".") and not name.endswith(f"@{SUFFIX}")
 
 

@@ -1,4 +1,4 @@
-"""Where batch runs are stored: their state, and the files of their batches."""
+"""``BatchorResource``: where the state and the files of batch runs are stored."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ from batchor_dagster.resources.listeners import load_listener
 
 
 class BatchorResource(dg.ConfigurableResource[Any]):
-    """The control plane and the data plane that all batch assets of a code location share.
+    """The state and the files that all batch assets of a code location share.
 
-    Every process of the code location (user code server, daemon, run workers) must reach both:
-    with workers on several machines use a PostgreSQL URL and an object store.
+    Every process of the code location (code server, run workers, step workers) must reach both.
+    With workers on several machines use a PostgreSQL URL and an object store.
 
-    It holds settings alone: each step and each tick opens the store when it needs it, and closes it
-    at its end.
+    The resource holds settings only: each step and each tick opens the store, and closes it at its
+    end.
 
     Attributes:
         state: Path of a SQLite file, or a ``postgresql://`` URL (usually an ``EnvVar``: it holds a
@@ -28,17 +28,18 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         artifacts: A folder or any fsspec URL; default: beside the SQLite file.
         namespace: Who owns the batch runs; default: the code location's name. Two code locations
             may share a store only under different namespaces.
-        hold: How open backfills are kept open: ``queued``, ``suspended`` or ``none``.
-        poll_s: Seconds between two looks at a working provider batch.
-        lease_s: Seconds after which a silent process loses a batch run to another.
+        hold: The kind of hold that keeps a backfill in progress: ``queued``, ``suspended`` or
+            ``none``.
+        poll_s: Seconds between two polls of a provider batch.
+        lease_s: Seconds after which a silent process loses its batch run to another process.
         settle_s: Seconds for which an unacknowledged batch is looked for before it is sent again.
-        gone_after_s: Seconds for which an asset or a partition has to be missing in the code
-            location before its batch runs are cancelled: a rollback must not cancel what was paid.
-        budget_usd_per_day: What may be sent to one account and model in one day (UTC), in US
-            dollars, by all batch runs of this store; None is no bound.
-        listeners: Who is told of each event of a batch run: import paths, as
-            ``batchor_core:OpenTelemetryListener``, of what makes a listener when it is called
-            without arguments. Called once in each process.
+        gone_after_s: Seconds for which the sensors have to miss an asset or a partition in the code
+            location before they cancel its waiters: a rollback must not cancel paid batches.
+        budget_usd_per_day: Budget of one account and model per day (UTC), in US dollars, for all
+            batch runs of this store; None: no bound.
+        listeners: Listeners that are told of each event of a batch run, as import paths of classes
+            or functions without arguments (``batchor_core:OpenTelemetryListener``). Each is called
+            once in each process.
     """
 
     state: str | None = Field(
@@ -62,12 +63,12 @@ class BatchorResource(dg.ConfigurableResource[Any]):
 
     @property
     def timing(self) -> TimingPolicy:
-        """The clockwork of batch runs that are started now."""
+        """The intervals of batch runs that start now."""
         return TimingPolicy(poll_s=self.poll_s, lease_s=self.lease_s, settle_s=self.settle_s)
 
     @property
     def clock(self) -> Clock:
-        """Where the batch runs' time comes from; tests move it."""
+        """The clock of the batch runs; the test kit replaces it."""
         return SystemClock()
 
     @property
@@ -75,7 +76,7 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         """The kind of hold.
 
         Raises:
-            ConfigurationError: There is none of this name.
+            ConfigurationError: ``hold`` is no kind of hold.
         """
         try:
             return HoldKind(self.hold)
@@ -85,11 +86,11 @@ class BatchorResource(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def runner(self, location: str | None, connect: ProviderFactory) -> Iterator[BatchRunner]:
-        """Give a runner over this store, closed after the block.
+        """Open a runner on this store; close it after the block.
 
         Args:
-            location: Name of the code location; the namespace unless one is configured.
-            connect: Makes the adapter of a stored provider config.
+            location: Name of the code location, which is the namespace unless one is configured.
+            connect: Makes the provider adapter for a stored provider config.
 
         Raises:
             ConfigurationError: The store cannot be opened, or a listener cannot be made.

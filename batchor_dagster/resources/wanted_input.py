@@ -1,4 +1,4 @@
-"""What an input's annotation asks for, and partitions put into that shape."""
+"""Read an input's annotation, and give loaded partitions the shape that it asks for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class WantedInput:
 
     Attributes:
         annotation: The annotation, without ``| None``.
-        value_type: What one partition is to be; anything for ``Any``, ``object`` and None.
-        by_partition: Whether partitions are to come as a dict by their keys.
-        is_optional: Whether None will do where there is no partition at all.
+        value_type: The type of one partition; ``Any``, ``object`` and None stand for any type.
+        by_partition: Whether the input is a dict by partition key.
+        is_optional: Whether the input is None if it has no partition at all.
     """
 
     annotation: Any
@@ -30,7 +30,7 @@ class WantedInput:
 
     @classmethod
     def of(cls, annotation: Any) -> "WantedInput":
-        """Read an annotation; None is an input that has none."""
+        """Read an annotation; None: the input has none."""
         inner, is_optional = _without_none(annotation)
         origin = get_origin(inner) or inner
         by_partition = isinstance(origin, type) and issubclass(origin, Mapping)
@@ -44,10 +44,10 @@ class WantedInput:
 
     @property
     def frame_type(self) -> type:
-        """The kind of frame that one partition is to be.
+        """The type of frame of one partition.
 
         Raises:
-            TypeError: It is to be something else.
+            TypeError: The annotation asks for something else.
         """
         if self.value_type in _OPEN_TYPES:
             return pl.DataFrame
@@ -68,7 +68,8 @@ class WantedInput:
             name: What an error calls the input.
 
         Raises:
-            FileNotFoundError: There is none, and the annotation does not say what is given then.
+            FileNotFoundError: There is no partition, and the annotation allows neither None nor a
+                dict.
         """
         if self.by_partition or (self.value_type in _OPEN_TYPES and not is_single):
             return dict(values)

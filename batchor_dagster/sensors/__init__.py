@@ -1,1 +1,1 @@
-"""The two sensors of a code location, and the op job that does what is heavy."""
+"""The advance sensor and the materialize sensor, and the op jobs that come with them."""

@@ -1,4 +1,4 @@
-"""The op job that does what is too heavy for a sensor: collect, retry, submit, finish."""
+"""The job ``batchor_advance``: collects, retries, submits and finishes for some batch runs."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,12 +14,12 @@ from batchor_dagster.waiting.time_box import TimeBox
 
 ADVANCE_OP = "advance"
 ADVANCE_SECONDS = 300.0
-"""Time for all batch runs of one Dagster run together; what is left is for the next."""
+"""Time for all batch runs of one Dagster run together; the next one does what is left."""
 TURN_SECONDS = 30.0
-"""Time for one batch run, until the others of the Dagster run have had theirs."""
+"""Time of one batch run's turn, after which the others of the Dagster run have theirs."""
 UNUSABLE = "cannot be advanced by this code location"
-"""Why a run is paused whose output model or provider's resource is missing. Stored: the sensor
-leaves such a run alone until somebody resumes it."""
+"""Why a batch run is paused whose output model or provider's resource is missing. Stored: the
+sensor leaves such a batch run alone until a user resumes it."""
 
 
 class AdvanceConfig(dg.Config):
@@ -33,11 +33,11 @@ class AdvanceConfig(dg.Config):
 
 
 def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDefinition:
-    """Return the job; it is no asset run, so it loads no inputs and disturbs no partition.
+    """Return the job ``batchor_advance``, an op job: it loads no inputs and has no partitions.
 
     Args:
-        declarations: Of the assets whose providers are known; other accounts are looked for among
-            the code location's resources.
+        declarations: The batch assets whose accounts the job requires. It takes other accounts
+            from the code location's resources when it needs them.
     """
     resource_keys = {BATCHOR_RESOURCE, *(d.provider for d in declarations)}
 
@@ -52,7 +52,7 @@ def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDe
                 allow_retries=False,
             )
 
-    # Dagster takes an annotated None for an output, which would need the project's IO manager, and
+    # Dagster takes an annotated None for an output: that would need the project's IO manager and
     # its configuration, which a sensor cannot give.
     del advance.__annotations__["return"]
     op = dg.op(name=ADVANCE_OP, required_resource_keys=resource_keys, out={})(advance)
@@ -69,16 +69,16 @@ def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDe
 
 
 def run_config(batch_runs: list[str]) -> dict[str, Any]:
-    """Return the job's run config for some batch runs."""
+    """Return the job's run configuration for some batch runs."""
     return {"ops": {ADVANCE_OP: {"config": {"batch_runs": batch_runs}}}}
 
 
 class _Turns:
-    """Advances batch runs in turns, so that none of them stands in front of the others.
+    """Advances batch runs in turns, so that none of them holds up the others.
 
     Args:
-        context: Of the op.
-        runner: Ours.
+        context: The op's.
+        runner: Opens the batch runs.
     """
 
     def __init__(self, context: dg.OpExecutionContext, runner: BatchRunner) -> None:
@@ -88,10 +88,10 @@ class _Turns:
         self._failed: list[str] = []
 
     def take(self, run_ids: Sequence[str]) -> list[str]:
-        """Give each batch run a turn, and further ones while it has work and there is time.
+        """Give each batch run a turn, then further turns while it has work and there is time.
 
         Returns:
-            Those that failed, which harms no other.
+            The batch runs that failed.
         """
         turn_s = min(TURN_SECONDS, ADVANCE_SECONDS / max(len(run_ids), 1))
         time_box = TimeBox(ADVANCE_SECONDS)
@@ -105,7 +105,7 @@ class _Turns:
         return self._failed
 
     def _turn(self, run_id: str, seconds: float) -> bool:
-        """Advance one batch run for a while; whether it may have more to do."""
+        """Advance one batch run for some seconds; return whether it may have more to do."""
         log = self._context.log
         try:
             return self._advance(run_id, seconds)
@@ -113,15 +113,14 @@ class _Turns:
             reason = f"{UNUSABLE}: {exc}"
             log.warning("batch run %s is paused: %s", run_id, reason)
             self._runner.store.set_control(run_id, RunControlState.PAUSE, reason)
-        except Exception:  # the one boundary: whatever is wrong with it, the others go on
+        except Exception:  # the one boundary: the other batch runs go on
             log.exception("batch run %s cannot be advanced", run_id)
         self._failed.append(run_id)
         return False
 
     def _advance(self, run_id: str, seconds: float) -> bool:
         store = self._runner.store
-        # Counted before, and taken back afterwards: it may well be this process that does not live
-        # to tell.
+        # Counted as a failure first, and taken back on success: this process may be killed here.
         store.begin_advance(run_id)
         if run_id not in self._runs:
             self._runs[run_id] = self._runner.get_run(run_id)

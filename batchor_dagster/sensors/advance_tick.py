@@ -1,7 +1,7 @@
-"""A tick of the advance sensor: it polls, and launches what is heavy.
+"""A tick of the advance sensor: polls providers and launches runs of ``batchor_advance``.
 
-What it costs grows with the number of accounts, scopes, and batch runs that need something; those
-that wait for a provider cost it nothing but their share of a list call.
+The cost of a tick grows with the number of accounts, of scopes, and of batch runs that have work. A
+batch run that waits for its provider costs its share of a list call.
 """
 
 import time
@@ -33,13 +33,13 @@ BATCH_RUNS_PER_ADVANCE = 20
 """Starting a Dagster run takes seconds, so several batch runs share one."""
 
 ADVANCES_AT_ONCE = 50
-"""Dagster runs that have not ended: more would only stand in front of others in Dagster's queue."""
+"""How many unended runs of ``batchor_advance`` there may be: more would block Dagster's queue."""
 
 SENDING_AT_ONCE = 100
-"""Batch runs of one scope that are being advanced only to send what is ready."""
+"""How many batch runs of one scope may be advanced at once only to send what is ready."""
 
 FULL_SCOPE_SECONDS = 300.0
-"""A scope that was full is tried again after this time, or when one of its batches has ended."""
+"""The sensor tries a full scope again after this time, or when one of its batches has ended."""
 
 POLL_SECONDS = TICK_SECONDS * 2 / 3
 
@@ -47,23 +47,23 @@ POLL_SECONDS = TICK_SECONDS * 2 / 3
 class AdvanceCursor(Cursor):
     """What the advance sensor remembers from one tick to the next.
 
-    A cursor that cannot be read is started over: at worst a batch run is asked to advance twice,
-    which its lease sorts out, the list of batches is read again from its first page, and partitions
-    are told once more why they wait.
+    The sensor starts over if it cannot read its cursor. At worst it then launches a batch run
+    twice, of which the lease lets one advance, reads the list of batches again from the first page,
+    and repeats observations of pauses.
 
     Attributes:
-        launched: Its Dagster runs that are not known to be over, by run key.
-        told: The number of the last journal event about a pause that its partitions were told of.
-        walks: Where the look through an account's list of batches was cut off, by account.
-        tried: What was sent last in a scope, and what was live in it then.
+        launched: The runs of ``batchor_advance`` that may still be going on, by run key.
+        told: The number of the last pause event that was shown as an observation.
+        walks: Where reading an account's list of batches was cut off, by account.
+        tried: The last attempt to send in each scope.
     """
 
     class Tried(BaseModel):
-        """Batch runs that were launched to send.
+        """Batch runs that were launched to send what is ready.
 
         Attributes:
-            live: How many batches were live in their scope.
-            at: Unix time in seconds.
+            live: How many provider batches of the scope were live then.
+            at: When, as Unix time in seconds.
         """
 
         batch_runs: list[str]
@@ -77,7 +77,7 @@ class AdvanceCursor(Cursor):
 
 
 def advance_tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Poll what is due, and ask for Dagster runs that do what is heavy."""
+    """Poll the providers, and request runs of ``batchor_advance`` for batch runs with work."""
     before = AdvanceCursor.parse(context.cursor)
     walks = dict(before.walks)
     with runner_of(context, ADVANCE_SENSOR) as runner:
@@ -96,11 +96,11 @@ def advance_tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
 
 
 class _Planner:
-    """Decides which batch runs are advanced now.
+    """Decides which batch runs to advance now.
 
     Attributes:
-        launched: The Dagster runs that are going, with those that are asked for now.
-        tried: As in the cursor.
+        launched: See ``AdvanceCursor``; with the Dagster runs that this tick requests.
+        tried: See ``AdvanceCursor``.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Planner:
         self.tried = dict(before.tried)
 
     def launch(self) -> list[dg.RunRequest]:
-        """Return the Dagster runs to start."""
+        """Return the Dagster runs to launch."""
         free = min(RUN_REQUESTS_PER_TICK, ADVANCES_AT_ONCE - len(self.launched))
         if free <= 0:
             return []
@@ -126,14 +126,14 @@ class _Planner:
         return [self._request(scope, group) for scope, group in plans[:free]]
 
     def _heavy(self, limit: int) -> list[str]:
-        """Return batch runs that have something to collect, pack, recover, cancel or finish."""
+        """Return batch runs that have to collect, pack, recover, cancel or finish something."""
         work = self._store.due_work(
             self._namespace, self._now, limit, but=self._busy, but_paused=UNUSABLE
         )
         return [one.run.run_id for one in work if self._is_due(one)]
 
     def _sending(self, scope: str) -> list[str]:
-        """Return batch runs that may send something, unless the scope is known to be full."""
+        """Return batch runs that may send something; none while the scope is known to be full."""
         launched = self.launched.values()
         going = sum(len(one.batch_runs) for one in launched if one.sends_in == scope)
         room = SENDING_AT_ONCE - going
@@ -152,7 +152,7 @@ class _Planner:
         return found[:BATCH_RUNS_PER_ADVANCE] if is_full else found
 
     def _scopes(self) -> list[str]:
-        """Return the scopes in which something may be sent; forget what is known of others."""
+        """Return the scopes in which batch runs may send; forget attempts in other scopes."""
         counts = self._store.count_open_runs(self._namespace)
         scopes = sorted({scope for scope, control in counts if control is RunControlState.RUN})
         self.tried = {scope: self.tried[scope] for scope in scopes if scope in self.tried}
@@ -181,7 +181,7 @@ class _Planner:
             tags={
                 TAG_KIND: RunKind.ADVANCE.value,
                 TAG_MAX_RETRIES: "0",
-                TAG_PRIORITY: "1",  # short, and what it does is waited for or stops costing money
+                TAG_PRIORITY: "1",  # short, and others wait for it
             },
         )
 

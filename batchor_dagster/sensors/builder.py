@@ -1,4 +1,4 @@
-"""The two sensors of a code location: one advances batch runs, one materializes partitions."""
+"""``build_batch_sensors``: the advance sensor and the materialize sensor of a code location."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -17,9 +17,10 @@ from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SE
 
 
 class _MayBeLaunched(dg.AssetSelection):
-    """All assets, and for those who look at the sensor, batch assets and what is downstream.
+    """Selects all assets; the UI shows batch assets and what is downstream of them.
 
-    An asset that was selected with a batch asset may have been detached from it since.
+    The sensor has to be able to launch all: an asset that was selected together with a batch asset
+    may have been detached from it since.
     """
 
     def resolve_inner(
@@ -36,7 +37,7 @@ class _MayBeLaunched(dg.AssetSelection):
 
 
 class NamedJob(Protocol):
-    """What ``define_asset_job`` returns, and any other job."""
+    """A job: what ``define_asset_job`` returns, or any other."""
 
     @property
     def name(self) -> str:
@@ -44,10 +45,10 @@ class NamedJob(Protocol):
 
 
 class _MaterializeSensor(dg.SensorDefinition):
-    """A sensor that launches the job of all assets, and some others, by their names.
+    """A sensor that launches Dagster's job of all assets and some named jobs.
 
-    Dagster's own sensors launch either, so that the hooks, the executor and the tags of a job would
-    be lost on the way from its request to its materialization.
+    A plain sensor launches either the job of all assets or named jobs. With the first alone, the
+    materialize run of a request would lose the hooks, executor and tags of the request's job.
     """
 
     def __init__(self, *, job_names: Sequence[str], **options: Any) -> None:
@@ -67,19 +68,20 @@ def build_batch_sensors(
     minimum_interval_seconds: int = MINIMUM_INTERVAL_SECONDS,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> list[dg.SensorDefinition]:
-    """Return the two sensors that batch assets need; one pair per code location.
+    """Return the advance sensor and the materialize sensor; a code location needs one pair.
 
-    Their op jobs come with them: the one that advances batch runs, and those by which people pause,
-    resume and cancel them.
+    The sensors bring their op jobs: ``batchor_advance``, which they launch, and ``batchor_pause``,
+    ``batchor_resume`` and ``batchor_cancel``, which users launch.
 
     Args:
-        assets: All batch assets of the location (other definitions are passed over); by default
-            the sensors find them, and their providers' resources, at each tick.
-        jobs: Asset jobs in which batch assets are launched, or their names: what such a job asked
-            for is materialized in that job too, with its hooks, executor and tags. What was asked
-            by other jobs is materialized in Dagster's job of all assets.
+        assets: The batch assets to serve; other definitions in the list are passed over, and other
+            batch assets of the code location are left alone. By default the sensors serve all of
+            the code location, and find them, with their accounts, at each tick.
+        jobs: Asset jobs in which batch assets are launched, or their names. What such a job asks
+            for is materialized in the same job, with its hooks, executor and tags; what other jobs
+            ask for is materialized in Dagster's job of all assets.
         minimum_interval_seconds: Seconds between two ticks.
-        default_status: Whether they run without being switched on.
+        default_status: Whether the sensors run without being switched on.
     """
     declarations = declarations_of(assets or ())
     resource_keys = {BATCHOR_RESOURCE, *(d.provider for d in declarations.values())}
@@ -91,7 +93,7 @@ def build_batch_sensors(
 
     @dg.sensor(
         name=ADVANCE_SENSOR,
-        # The control jobs come with it, so that they are there wherever batch runs are advanced.
+        # With this sensor, so that a code location has the control jobs wherever it advances.
         jobs=[build_advance_job(declarations.values()), *build_control_jobs()],
         description="Polls provider batches; launches what collects, retries and submits. The jobs "
         "that pause, resume and cancel are yours to launch.",

@@ -1,7 +1,7 @@
-"""Op jobs by which people pause, resume and cancel batch runs from Dagster's UI.
+"""Op jobs by which users pause, resume and cancel batch runs from Dagster's UI.
 
-They write down what is asked, in the store alone, and need no provider: the advance sensor does the
-rest, as it does what is asked from the command line.
+The jobs change the store alone and need no provider. The advance sensor does the rest, as it does
+for the same commands of the command line.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ _OPEN_STATES = tuple(state for state in RunState if not state.is_terminal)
 
 
 class ControlConfig(dg.Config):
-    """Which batch runs of the code location; all of what is given has to hold."""
+    """Selects batch runs of the code location: those that match every field that is given."""
 
     asset: str | None = Field(
         default=None, description="Those of this batch asset, as its key is written: a or a/b."
@@ -88,8 +88,8 @@ class CancelConfig(ControlConfig):
 def build_control_jobs() -> list[dg.JobDefinition]:
     """Return the jobs ``batchor_pause``, ``batchor_resume`` and ``batchor_cancel``.
 
-    ``build_batch_sensors`` brings them. They touch batch runs of the code location's own namespace
-    alone, and need the resource ``batchor`` and nothing else.
+    ``build_batch_sensors`` adds them to a code location. They change batch runs of its namespace
+    only, and require only the resource ``batchor``.
     """
 
     @dg.op(required_resource_keys={BATCHOR_RESOURCE})
@@ -145,11 +145,11 @@ def _job(name: str, op: Callable[[], Any], description: str) -> dg.JobDefinition
 
 @dataclass(frozen=True, kw_only=True)
 class _Selected:
-    """A batch run that was selected.
+    """A batch run that a configuration selects.
 
     Attributes:
-        identities: What it stands for.
-        is_whole: Whether all of that was selected, so that nobody else is touched.
+        identities: The asset and partitions that it answers.
+        is_whole: Whether the configuration selects all of these partitions.
     """
 
     run: RunRecord
@@ -158,16 +158,16 @@ class _Selected:
 
 
 _Ask: TypeAlias = Callable[[Store, _Selected], str]
-"""Asks something of a batch run, and returns what became of it."""
+"""Pauses, resumes or cancels a batch run; returns the outcome as the rest of a sentence."""
 
 
 def _of_each(ask: Callable[[Store, RunRecord], str]) -> _Ask:
-    """Ask it of whatever was selected."""
+    """Apply ``ask`` to each selected batch run."""
     return lambda store, one: ask(store, one.run)
 
 
 def _of_whole_ones(ask: Callable[[Store, RunRecord], str]) -> _Ask:
-    """Ask it of those alone that hold nothing but what was selected."""
+    """Apply ``ask`` only to batch runs of which every partition is selected."""
 
     def of_one(store: Store, one: _Selected) -> str:
         if one.is_whole:
@@ -178,10 +178,11 @@ def _of_whole_ones(ask: Callable[[Store, RunRecord], str]) -> _Ask:
 
 
 def _control(context: dg.OpExecutionContext, config: ControlConfig, ask: _Ask) -> None:
-    """Ask something of the selected batch runs, one after the other, and tell what became of it.
+    """Apply ``ask`` to the selected batch runs; log the outcomes and add them as a table.
 
     Raises:
-        dagster.Failure: Nothing was selected, nothing is there, or something could not be done.
+        dagster.Failure: The configuration selects nothing, no batch run matches, or ``ask`` failed
+            for one of them.
     """
     _check(config)
     failed: list[str] = []
@@ -220,9 +221,9 @@ def _check(config: ControlConfig) -> None:
 
 
 def _selected(runner: BatchRunner, config: ControlConfig) -> Iterator[_Selected]:
-    """Yield the batch runs in progress that are selected, oldest first.
+    """Yield the selected batch runs in progress, oldest first.
 
-    One that stands for nothing (any more) is selected by its id alone.
+    A batch run that holds no partitions (any more) can be selected by its id only.
     """
     store, ids, because = runner.store, set(config.batch_runs), config.paused_because
     for run in reversed(store.list_runs(namespace=runner.namespace, states=_OPEN_STATES)):
@@ -252,7 +253,7 @@ def _cancel(store: Store, run: RunRecord, reason: str) -> str:
     waiters = store.list_waiters(run_id=run.run_id, states=[WaiterState.OPEN])
     for waiter in waiters:
         store.end_waiter(waiter.waiter_id, WaiterState.CANCELLED, reason)
-    store.set_control(run.run_id, RunControlState.CANCEL, reason)  # also where nobody waits
+    store.set_control(run.run_id, RunControlState.CANCEL, reason)  # also if it has no waiter
     return f"is cancelled, with {len(waiters)} waiting request(s)"
 
 

@@ -1,4 +1,4 @@
-"""The Dagster runs that advance batch runs, from their launch until they are given up or over."""
+"""Follow the launched runs of ``batchor_advance`` until they have ended or count as lost."""
 
 import time
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from batchor_core.integration import RunRecord, Store
 from batchor_dagster.waiting.launched_runs import LaunchedRuns
 
 _LAUNCH_GRACE_S = 60.0
-"""How long a requested Dagster run may take to appear, and a running one be silent beside the time
-of its lease."""
+"""How long a requested Dagster run may take to appear, and how long beyond the time of a lease a
+running one may hold none."""
 
 _START_GRACE_S = 600.0
-"""How long a Dagster run may take to start once it has left the queue. Dagster's own monitoring of
-runs, where it is on, is faster, and ends it as failed."""
+"""How long a Dagster run may take to start once it has left the queue. Dagster's run monitoring,
+where it is on, ends it as failed before."""
 
 _WAITING_TO_START = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
 
 
 class Launched(BaseModel):
-    """One requested Dagster run.
+    """A launched run of ``batchor_advance``.
 
     Attributes:
-        at: Unix time in seconds of the request.
-        sends_in: The scope in which it does nothing but send; None for other work.
-        status: Dagster's, as last seen; None before it has appeared.
-        alive_at: Unix time in seconds of the last sign of life: it was seen in the queue, in
-            another status than before, or with a lease.
+        at: When the sensor requested it, as Unix time in seconds.
+        sends_in: The scope in which it only sends what is ready; None for other work.
+        status: The Dagster run's status as last seen; None before it has appeared.
+        alive_at: When it last showed that it is alive, as Unix time in seconds: it was in the
+            queue, its status had changed, or one of its batch runs had a lease.
     """
 
     batch_runs: list[str]
@@ -43,12 +43,12 @@ class Launched(BaseModel):
 def still_going(
     instance: dg.DagsterInstance, store: Store, launched: Mapping[str, Launched]
 ) -> dict[str, Launched]:
-    """Return those, by run key, whose batch runs are to be left alone.
+    """Return the launched Dagster runs that still count, by run key: no other is launched for them.
 
-    One that is finished, that never appeared, or that has left the queue and then advances nothing
-    (no lease is in force) for too long is given up: the next launch has a new run key. Should it go
-    on after all, the leases keep it from what others are advancing. One that is queued will have
-    its turn, however long that takes: another one would only stand behind it.
+    A Dagster run no longer counts if it has finished, never appeared, or left the queue and then
+    held no lease for too long. Should it go on after all, leases keep it from batch runs that
+    others advance. A queued Dagster run counts however long it is queued: another one would only
+    queue behind it.
     """
     if not launched:
         return {}
@@ -84,6 +84,6 @@ def _seen(entry: Launched, run: dg.DagsterRun, *, is_leased: bool) -> Launched:
 
 
 def _longest_silence_s(run: RunRecord | None) -> float:
-    """Return how long a running Dagster run may hold no lease: between two it does other things."""
+    """Return how long a started Dagster run may hold no lease before it counts as lost."""
     timing = TimingPolicy.model_validate(run.spec["timing"] if run else {})
     return _LAUNCH_GRACE_S + timing.lease_s

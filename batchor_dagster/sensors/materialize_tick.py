@@ -1,7 +1,7 @@
-"""A tick of the materialize sensor: it serves finished batch runs, and ends what nobody wants.
+"""A tick of the materialize sensor: launches materialize runs, and cancels waiters that are moot.
 
-What it costs grows with the number of assets, backfills and finished batch runs; waiters whose
-batch runs go on cost it a few hundred looks in turns, however many they are.
+The cost of a tick grows with the number of assets, backfills and finished batch runs. Of the
+waiters whose batch runs go on, each tick checks a few hundred in turns, however many there are.
 """
 
 import time
@@ -37,8 +37,8 @@ from batchor_dagster.waiting.time_box import TimeBox
 from batchor_dagster.waiting.waiters import AssetWaiter, load_waiters
 
 RUNS_PER_BACKFILL = 50
-"""Dagster runs of one asset and backfill that have not ended: Dagster starts its runs one after
-another, and those of a big backfill would stand in front of all others for hours."""
+"""How many unended Dagster runs one asset and backfill may have. Dagster starts its runs one after
+another: those of a big backfill would hold up all others for hours."""
 
 READY_PER_BACKFILL = RUNS_PER_BACKFILL + RUN_REQUESTS_PER_TICK
 MOST_READY = 1000
@@ -49,13 +49,13 @@ EVENTS_PER_TICK = 200
 class MaterializeCursor(Cursor):
     """What the materialize sensor remembers from one tick to the next.
 
-    A cursor that cannot be read is started over: at worst some waiters are looked at again, and
-    what is missing has to be missing for as long again.
+    The sensor starts over if it cannot read its cursor. At worst it then checks some waiters again,
+    and the time for which definitions are missing begins anew.
 
     Attributes:
-        after: The waiter that was looked at last, of those that are looked at in turns.
-        looked_at: When the last tick began, as Unix time.
-        seen: How the assets are defined that somebody waits for, by name.
+        after: The last waiter that was checked in turns.
+        looked_at: When the last tick began, as Unix time in seconds.
+        seen: How the assets that have waiters are defined, by name.
     """
 
     after: str | None = None
@@ -68,12 +68,12 @@ def materialize_tick(
     assets: Mapping[str, BatchAssetDeclaration] | None,
     jobs: Collection[str],
 ) -> dg.SensorResult:
-    """End what nobody wants any more, and ask for Dagster runs that materialize what is ready.
+    """Cancel waiters that are moot, and request materialize runs for those that are ready.
 
     Args:
         context: Of the tick.
-        assets: The batch assets that are served; None for all of the code location.
-        jobs: Names of the jobs that may be launched, beside that of all assets.
+        assets: The batch assets to serve; None for all of the code location.
+        jobs: Names of the jobs that the sensor may launch beside Dagster's job of all assets.
     """
     before, looked_at = MaterializeCursor.parse(context.cursor), time.time()
     time_box = TimeBox()
@@ -120,7 +120,7 @@ def _location(
     context: dg.SensorEvaluationContext, assets: Mapping[str, BatchAssetDeclaration] | None
 ) -> CodeLocation:
     repository = context.repository_def
-    if repository is None:  # no assets would read as: all of them were removed
+    if repository is None:  # otherwise all assets would seem to be removed
         raise ConfigurationError("give the sensor's context a repository_def")
     found = declarations_of(repository.assets_defs_by_key.values())
     return CodeLocation(
@@ -134,10 +134,10 @@ def _location(
 
 
 class _Tick:
-    """Asks for the Dagster runs of ready waiters, fairly.
+    """Requests the Dagster runs of ready waiters.
 
-    The assets and backfills take turns, each with its oldest waiters first: three partitions do not
-    wait for ten thousand that were asked for before.
+    Assets and backfills take turns, each with its oldest waiters first, so that three partitions do
+    not wait behind ten thousand that were requested before.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Tick:
         self._news: list[dg.AssetCheckEvaluation | dg.AssetObservation] = []
 
     def requests(self, time_box: TimeBox) -> list[dg.RunRequest]:
-        """Return what to launch now."""
+        """Return the run requests of this tick."""
         waiters = self._wanted(self._ready())
         runs = LaunchedRuns(self._instance)
         runs.look_up(key for waiter in waiters for key in run_keys(waiter))
@@ -193,14 +193,14 @@ class _Tick:
         return found
 
     def end_left(self, time_box: TimeBox) -> None:
-        """End those of the ready waiters that turned out to be nobody's any more."""
+        """Cancel ready waiters whose backfill, hold, request or partition is gone."""
         for waiter, ending in self._endings:
             if time_box.is_over:
                 return
             self._cancellation.end(waiter.stored, ending)
 
     def news(self) -> Iterator[dg.AssetCheckEvaluation | dg.AssetObservation]:
-        """Yield what people have to see: no Dagster run is there to show it."""
+        """Yield the observations and failed checks that no Dagster run would show."""
         for waiter, reason in self._cancellation.stuck:
             self._tell(waiter, waiter.stored.partitions, reason, is_final=True)
         yield from self._news
@@ -238,7 +238,7 @@ class _Tick:
 
 
 def _turn(serving: Serving, waiters: Sequence[AssetWaiter]) -> Iterator[dg.RunRequest]:
-    """Yield what the waiters of one asset and backfill need now, oldest first."""
+    """Yield the run requests of one asset's and backfill's waiters, oldest first."""
     not_ended = 0
     for waiter in waiters:
         for request in serving.serve(waiter):

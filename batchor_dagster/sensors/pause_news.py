@@ -1,4 +1,4 @@
-"""What the partitions of paused batch runs are told: no Dagster run is there to do it."""
+"""Observations that tell why batch runs are paused; the advance sensor emits them."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ from batchor_dagster.constants import (
 )
 
 PAUSES_PER_TICK = 50
-"""Those that are left are told by the next ticks."""
+"""The next ticks tell of further pauses."""
 
 
 def news_of_pauses(runner: BatchRunner, told: int) -> tuple[int, list[dg.AssetObservation]]:
-    """Return what tells paused partitions why they wait.
+    """Return observations of newly paused batch runs, at their partitions, with the reason.
 
-    Batch runs of one asset that are paused for one reason are told of together.
+    Batch runs of one asset that are paused for the same reason share their observations.
 
     Args:
-        runner: Ours.
-        told: The number of the last journal event that was told of.
+        runner: Opens the batch runs.
+        told: The number of the last pause event that was told of.
 
     Returns:
-        The number of the last one that is told of now, and the observations.
+        The number of the last pause event that is told of now, and the observations.
     """
     pauses = runner.store.pauses_since(runner.namespace, told, PAUSES_PER_TICK)
     runs = runner.store.get_runs(pause.run_id for pause in pauses)

@@ -1,4 +1,4 @@
-"""What the partitions of a batch run are told while it goes on, and how often."""
+"""Observations of a batch run's progress at its partitions; ``batchor_advance`` logs them."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from batchor_dagster import constants as c
 from batchor_dagster.asset.metadata import observations, observed_partition, progress_metadata
 
 OBSERVE_SECONDS = 300.0
-"""Counts that go up are told no more often than this; another state is told at once."""
+"""New counts are observed at most this often; another state is observed at once."""
 
 _LOOKED_AT = 20
 _COUNTS = (
@@ -28,7 +28,7 @@ _COUNTS = (
 def news_of(
     instance: dg.DagsterInstance, runner: BatchRunner, run: Run
 ) -> Iterator[dg.AssetObservation]:
-    """Yield what tells a batch run's partitions how it stands, if they were told otherwise."""
+    """Yield observations of a batch run's progress if the last ones said something else."""
     members = runner.store.list_members(run.run_id)
     identities = [member.identity for member in members if member.is_open]
     if not identities:
@@ -41,7 +41,7 @@ def news_of(
 
 
 def _is_news(metadata: Mapping[str, Any], told: Mapping[str, Any], told_at: float) -> bool:
-    """Whether a person would see something new in an observation, and not merely in passing."""
+    """Whether to observe: the state has changed, or counts have and the last time is long ago."""
     if told.get(c.META_PROGRESS_STATUS) != metadata[c.META_PROGRESS_STATUS]:
         return True
     changed = any(told.get(count) != metadata[count] for count in _COUNTS)
@@ -51,7 +51,7 @@ def _is_news(metadata: Mapping[str, Any], told: Mapping[str, Any], told_at: floa
 def _last_told(
     instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None, run_id: str
 ) -> tuple[dict[str, Any], float]:
-    """Return what was last observed of a batch run, and when (Unix time); nothing at all else."""
+    """Return a batch run's last observation and its Unix time; ``({}, 0.0)`` without one."""
     which = dg.AssetRecordsFilter(
         asset_key=key, asset_partitions=[partition] if partition else None
     )

@@ -1,4 +1,4 @@
-"""What the ticks of both sensors share: their bounds, their runner, their place."""
+"""What the ticks of both sensors share: bounds, cursors, the runner, the code location."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ from batchor_core import BatchRunner
 from batchor_dagster.resources.connections import open_runner
 
 MINIMUM_INTERVAL_SECONDS = 30
-"""Between two ticks, unless the code location says otherwise."""
+"""Default of the seconds between two ticks."""
 
 RUN_REQUESTS_PER_TICK = 50
-"""Dagster's daemon takes a tenth of a second for each, in which no other sensor of it ticks."""
+"""Dagster's daemon takes a tenth of a second for each; no other sensor ticks meanwhile."""
 
 
 class Cursor(BaseModel):
-    """What a sensor remembers from one tick to the next; one that cannot be read starts over."""
+    """What a sensor remembers from one tick to the next."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,7 +26,7 @@ class Cursor(BaseModel):
 
     @classmethod
     def parse(cls, text: str | None) -> Self:
-        """Read a stored cursor."""
+        """Return the stored cursor, or a new one if it cannot be read."""
         try:
             cursor = cls.model_validate_json(text or "{}")
         except ValidationError:
@@ -36,11 +36,11 @@ class Cursor(BaseModel):
 
 @contextmanager
 def runner_of(context: dg.SensorEvaluationContext, sensor: str) -> Iterator[BatchRunner]:
-    """Give a runner over the code location's resources; a tick that ends well is a heartbeat.
+    """Open a runner on the code location's resources; record a heartbeat if the tick succeeds.
 
     Args:
         context: Of the tick.
-        sensor: Name of the sensor that ticks.
+        sensor: Name of the sensor.
     """
     repository = context.repository_def
     others = repository.get_top_level_resources() if repository else {}

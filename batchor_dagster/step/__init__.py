@@ -1,1 +1,1 @@
-"""What runs inside a Dagster run of a batch asset: the request, or the materialization."""
+"""The step of a batch asset: as a request it asks, as a materialize run it stores the answers."""

@@ -1,6 +1,6 @@
-"""What the user's function says of the asset, kept until the asset is materialized.
+"""Metadata that the user's function adds, kept with the waiter until the asset is materialized.
 
-A request materializes nothing: what its function adds to the output would be lost with it.
+A request materializes nothing, so Dagster would drop what its function adds.
 """
 
 import json
@@ -10,35 +10,35 @@ from typing import Any
 import dagster as dg
 
 MAX_BYTES = 10_000
-"""Of what is kept with a waiter; it lies in the database."""
+"""How much metadata a waiter keeps; it lies in the database."""
 
 _PAYLOAD_KEY = "added_metadata"  # stored, never renamed
 _EVERYWHERE = ""
 
 AddMetadata = Callable[[str | None, Mapping[str, Any]], None]
-"""Takes metadata of a partition; None: of all those that the function is called for."""
+"""Takes metadata for one partition, or (None) for all partitions of the request."""
 
 
 class AddedMetadata:
-    """Metadata by partition. Added twice, the later value of a name counts."""
+    """Added metadata by partition; a later value of a name replaces an earlier one."""
 
     def __init__(self) -> None:
         self._by_partition: dict[str, dict[str, Any]] = {}
 
     def add(self, partition: str | None, metadata: Mapping[str, Any]) -> None:
-        """Add some, of one partition or (None) of all."""
+        """Add metadata for one partition, or (None) for all."""
         self._by_partition.setdefault(partition or _EVERYWHERE, {}).update(metadata)
 
     def of(self, partition: str) -> dict[str, Any]:
-        """Return what was said of a partition, or (empty) of an asset without partitions."""
+        """Return the metadata of a partition; empty key: of an asset without partitions."""
         found = self._by_partition
         return {**found.get(_EVERYWHERE, {}), **found.get(partition, {})}
 
     def payload(self, key: dg.AssetKey, partitions: Sequence[str]) -> dict[str, Any]:
-        """Return what is stored with a waiter for these partitions; nothing if nothing was said.
+        """Return the payload entry for a waiter of these partitions; empty without metadata.
 
         Raises:
-            ValueError: It is more than ``MAX_BYTES``.
+            ValueError: The metadata takes more than ``MAX_BYTES``.
         """
         wanted = {_EVERYWHERE, *partitions}
         kept = {
@@ -53,7 +53,7 @@ class AddedMetadata:
 
     @classmethod
     def of_payload(cls, payload: Mapping[str, Any]) -> "AddedMetadata":
-        """Read what was stored with a waiter."""
+        """Read the metadata from a waiter's payload."""
         found = cls()
         for partition, text in payload.get(_PAYLOAD_KEY, {}).items():
             found.add(partition, dg.deserialize_value(text, dict))
@@ -61,13 +61,13 @@ class AddedMetadata:
 
 
 def _serialized(key: dg.AssetKey, values: Mapping[str, Any]) -> str:
-    # The event makes Dagster's values of plain ones.
+    # Dagster's event turns plain values into metadata values.
     metadata: Any = dict(dg.AssetObservation(key, metadata=values).metadata)
     return dg.serialize_value(metadata)
 
 
 class RowsContext(dg.AssetExecutionContext):
-    """The step's context, whose metadata goes to the materialization to come."""
+    """The step's context, which keeps added metadata for the later materialization."""
 
     def __init__(self, context: dg.AssetExecutionContext, add: AddMetadata) -> None:
         super().__init__(context.op_execution_context)
@@ -79,7 +79,7 @@ class RowsContext(dg.AssetExecutionContext):
         output_name: str | None = None,  # noqa: ARG002 (Dagster's; there is one output)
         mapping_key: str | None = None,  # noqa: ARG002 (Dagster's)
     ) -> None:
-        """Add metadata to the materialization."""
+        """Keep metadata for the materialization."""
         self._add(None, metadata)
 
     def add_asset_metadata(
@@ -88,5 +88,5 @@ class RowsContext(dg.AssetExecutionContext):
         asset_key: Any = None,  # noqa: ARG002 (Dagster's; there is one asset)
         partition_key: str | None = None,
     ) -> None:
-        """Add metadata to the materialization, or to that of one partition."""
+        """Keep metadata for the materialization of all partitions, or of one."""
         self._add(partition_key, metadata)

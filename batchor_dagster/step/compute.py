@@ -1,4 +1,4 @@
-"""The step of a batch asset: the user's function behind our body."""
+"""Build the function that Dagster executes as the step of a batch asset."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -26,9 +26,9 @@ from batchor_dagster.waiting.hold import is_hold
 def compute_function(
     function: UserFunction, declaration: BatchAssetDeclaration
 ) -> Callable[..., Iterator[Any]]:
-    """Return the step's function: the user's inputs behind a context, and our body.
+    """Return the step's function: it takes the user's inputs, and requests or materializes.
 
-    Resources are no parameters of it, so that an input may have the name of one.
+    Resources are no parameters of it, so that an input may have the name of a resource.
     """
 
     def compute(context: dg.AssetExecutionContext, **arguments: Any) -> Iterator[Any]:
@@ -78,9 +78,10 @@ def _config(function: UserFunction) -> inspect.Parameter:
 
 
 def is_request(context: dg.AssetExecutionContext) -> bool:
-    """Whether a step of a batch asset asks for answers, and so needs its inputs.
+    """Whether a step of a batch asset is a request, which needs its inputs.
 
-    A materialize run does not. Nor does a hold, which has nothing to do at all.
+    It is none in a materialize run of the asset (unless a user re-executes one after its verdict),
+    nor in a hold.
     """
     tags = context.run.tags
     if is_hold(tags):
@@ -108,12 +109,12 @@ def _run_step(context: dg.AssetExecutionContext, step_with: Callable[..., Step])
 
 
 def _stored_metadata(step: Step) -> AddedMetadata:
-    """Return what the request's function said, kept with the waiter that this run serves."""
+    """Return the metadata that the request has kept with the waiter of this materialize run."""
     waiter = step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
     return AddedMetadata.of_payload(waiter.payload)
 
 
 def _is_asked_again(context: dg.AssetExecutionContext) -> bool:
-    """Whether somebody re-executes a materialize run after its verdict: a new request, then."""
+    """Whether a re-executed materialize run had a verdict: it is a new request then."""
     with open_runner(context.resources, location_of(context.run)) as runner:
         return has_failed_verdict(context.run.tags, runner.store)

@@ -1,4 +1,4 @@
-"""A dry run: what asking the rows would come to."""
+"""A dry run: estimate the cost of a request without sending it."""
 
 from batchor_dagster.asset.metadata import estimate_metadata, estimate_text
 from batchor_dagster.step.spooling import discard, spool
@@ -6,7 +6,7 @@ from batchor_dagster.step.step import Step
 
 
 def dry_run(step: Step) -> None:
-    """Read the rows, log what asking them would come to, and leave nothing behind."""
+    """Read the rows, log and observe the estimated cost, and delete what was written."""
     run = spool(step, step.partitions)
     estimate = run.estimate()
     discard(step, run)
@@ -16,7 +16,7 @@ def dry_run(step: Step) -> None:
 
 
 def warn_of_backfill(step: Step, what: str) -> None:
-    """Warn that a backfill of Dagster runs that materialize nothing fails."""
+    """Warn a Dagster run of a backfill that the backfill fails, since it materializes nothing."""
     if step.is_in_backfill:
         step.context.log.warning(
             "%s materializes nothing: Dagster will mark its backfill as failed", what

@@ -1,4 +1,4 @@
-"""Refusing what could never be served, before a row is read."""
+"""Refuse requests that could never be served, before they read a row."""
 
 import json
 
@@ -14,10 +14,10 @@ from batchor_dagster.waiting.sensor_status import Serving, serving_status
 
 
 def check_partitions(step: Step) -> None:
-    """Refuse a Dagster run that names no partition of a partitioned asset, or one that is gone.
+    """Refuse a request that names no partition of a partitioned asset, or an undefined one.
 
     Raises:
-        ConfigurationError: It does; says what to launch instead.
+        ConfigurationError: The request is refused; the text says what to launch instead.
     """
     definition = step.partitions_def
     if definition is None:
@@ -47,14 +47,14 @@ def check_partitions(step: Step) -> None:
 
 
 def check_served(step: Step) -> None:
-    """Refuse a request that no sensor would ever look after.
+    """Refuse a request that no sensor would serve.
 
-    Those of a code location look after what was launched there. Other Dagster runs (of a script,
-    or of `dagster asset materialize`) belong to no code location: a namespace that is configured
-    may still be one that sensors serve, if there are any.
+    Sensors serve the requests of their code location. A Dagster run of a script or of `dagster
+    asset materialize` belongs to no code location. It is taken only if a namespace is configured
+    and sensors have ticked for it.
 
     Raises:
-        ConfigurationError: Nothing would be materialized; says what to do instead.
+        ConfigurationError: The request is refused; the text says what to do instead.
     """
     run = step.context.run
     if step.waits or step.location is not None or TAG_SERVED_IN_PROCESS in run.tags:
@@ -72,7 +72,7 @@ def check_served(step: Step) -> None:
 
 
 def _has_sensors(step: Step) -> bool:
-    """Whether sensors serve this store's namespace, those of whichever code location."""
+    """Whether sensors of any code location have ticked for the namespace and are not stopped."""
     store, namespace = step.runner.store, step.runner.namespace
     now = step.batchor.clock.now()
     status = serving_status(step.context.instance, None, store, namespace, now)

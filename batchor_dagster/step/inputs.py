@@ -1,8 +1,8 @@
-"""The upstream inputs of a batch asset's step: what a request loads, and a materialize run leaves.
+"""The upstream inputs of a batch asset's step: a request loads them, a materialize run does not.
 
-Dagster loads every declared input before a step's function is called. A request needs them, to make
-its rows; a materialize run has all that it needs in the batch run, and must neither read its inputs
-a second time nor fail because they are gone.
+Dagster loads every declared input before it calls a step's function. A request needs the inputs to
+make its rows. A materialize run finds all that it needs in the batch run: it must neither read its
+inputs a second time nor fail because they are gone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,11 +14,11 @@ from batchor_dagster.step.partition_view import by_partition
 
 
 class _LoadedOnDemand(dg.DagsterType):
-    """A type like another one, which is Dagster's ``Nothing`` in the steps that need no inputs.
+    """The declared type of an input, which turns into ``Nothing`` in steps that need no inputs.
 
-    Dagster asks a step's inputs for their kind, within the step, before it loads them and again
-    before it calls the function; those that are ``Nothing`` it leaves out. So the IO managers that
-    load them, and all that these are told, stay Dagster's own affair.
+    Within the step, Dagster asks each input for its kind before it loads it and again before it
+    calls the function; it leaves out inputs of the kind ``Nothing``. So Dagster still decides which
+    IO manager loads an input, and with which context.
 
     Args:
         wanted: The type as it was declared.
@@ -65,17 +65,17 @@ def loaded_on_demand(
     *,
     as_partitions: bool,
 ) -> dict[str, dg.AssetIn]:
-    """Return an asset's inputs, to be loaded by those steps only that need them.
+    """Return an asset's inputs with types by which only requests load them.
 
-    Dagster takes a type only of an input whose dependency is not declared by itself too: what
-    such a one says goes to the input.
+    Dagster takes no type for an input that is also among the ``deps``: the partition mapping of
+    such a dependency goes to the input.
 
     Args:
-        made: The asset as Dagster makes it from its function, whose types are taken.
-        ins: What the user said of inputs.
-        deps: What the user said of dependencies.
-        is_needed: Whether a step needs its inputs; asked within the step, several times.
-        as_partitions: Whether they are to be loaded as dicts by partition.
+        made: The asset as Dagster makes it from its function; its input types are wrapped.
+        ins: The user's ``ins``.
+        deps: The user's ``deps``.
+        is_needed: Whether a step needs its inputs; called within the step, several times.
+        as_partitions: Whether to load the inputs as dicts by partition.
     """
     types = {
         name: made.node_def.input_def_named(name).dagster_type

@@ -1,4 +1,4 @@
-"""Whether Dagster runs on other machines, which a file on this one does not reach."""
+"""Warn if Dagster may run on other machines, which do not see files of this one."""
 
 from dagster import DagsterInstance, ExecutorDefinition
 
@@ -17,18 +17,18 @@ _PACKAGES = frozenset(
         "dagster_k8s",
     }
 )
-"""Whose run launchers and executors start processes in other containers or on other machines."""
+"""Packages whose run launchers or executors start processes in containers or on other machines."""
 
 
 def out_of_reach(
     runner: BatchRunner, instance: DagsterInstance, executor: ExecutorDefinition
 ) -> str | None:
-    """Return a warning if state or files lie where other machines of the deployment look in vain.
+    """Return a warning if the deployment has other machines and state or files are local.
 
     Args:
-        runner: The store and the artifacts that are used.
-        instance: Whose run launcher counts.
-        executor: Of the Dagster run's job.
+        runner: Has the store and the artifacts.
+        instance: Has the run launcher.
+        executor: The executor of the Dagster run's job.
     """
     places = _local_places(runner)
     starters = [name for name in (_launcher(instance), _executor(executor)) if name]

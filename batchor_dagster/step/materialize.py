@@ -1,4 +1,4 @@
-"""Turning a finished batch run into materialized partitions, or into a failure that says why."""
+"""Materialize the partitions of a finished batch run, or fail with their verdict."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _SHOWN_PROBLEMS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweringRun:
-    """The batch run that answers some of a step's partitions.
+    """A batch run, and the partitions of the step that it answers.
 
     Attributes:
         partitions: Empty for an unpartitioned asset.
@@ -43,7 +43,7 @@ class AnsweringRun:
 
 
 def materialize(step: Step, run_id: str) -> Iterator[Any]:
-    """Materialize what a waiter asked for; launched by the materialize sensor."""
+    """Materialize the partitions of this materialize run, which the materialize sensor launched."""
     _refuse_if_stale(step, run_id)
     answers = AnsweringRun(run=step.runner.get_run(run_id), partitions=step.partitions)
     results: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
@@ -54,17 +54,17 @@ def materialize(step: Step, run_id: str) -> Iterator[Any]:
     except dg.Failure as failure:
         _store_verdict(step, failure.description or "failed")
         raise
-    # What blocks fails the step after our last word. All is stored, so that is final too.
+    # Dagster fails the step for a blocking check after its last event: a verdict as well.
     blocked = blocking_failures(results, step.declaration.active_checks)
     if blocked is not None:
         _store_verdict(step, blocked)
 
 
 def _refuse_if_stale(step: Step, run_id: str) -> None:
-    """Refuse to store what was superseded while this Dagster run was queued.
+    """Refuse to store answers that were superseded while this Dagster run was queued.
 
     Raises:
-        dagster.Failure: Its waiter does not wait for just these partitions of this batch run.
+        dagster.Failure: The waiter waits for another batch run, or the launch has other partitions.
     """
     tags = step.context.run.tags
     waiter = _tagged_waiter(tags, step.runner.store)
@@ -78,11 +78,11 @@ def _refuse_if_stale(step: Step, run_id: str) -> None:
 
 
 def materialize_in_step(step: Step, answers: Sequence[AnsweringRun]) -> Iterator[Any]:
-    """Yield the step's partitions, all of them, or raise their verdict.
+    """Materialize all partitions of the step, or fail with the verdict of the bad ones.
 
     Raises:
-        dagster.Failure: Too many rows of a partition failed, or a batch run did not come to its own
-            end.
+        dagster.Failure: Too many rows of a partition failed, or a batch run was cancelled or
+            failed.
     """
     for each in answers:
         refuse_without_results(each.run)
@@ -93,15 +93,15 @@ def materialize_in_step(step: Step, answers: Sequence[AnsweringRun]) -> Iterator
             for partition in each.partitions or ("",):
                 found[partition] = _Partition.of(step, each.run, results, partition)
         _refuse_bad(step, found)
-        # The IO manager reads the frames while we are suspended here, within the context.
+        # The IO manager reads the frames during these yields, while the results are open.
         yield from _events(step, [found[partition] for partition in step.partitions or ("",)])
 
 
 def refuse_without_results(run: Run) -> None:
-    """Refuse a batch run that did not come to its own end.
+    """Refuse a batch run that was cancelled or failed.
 
     Raises:
-        dagster.Failure: It was cancelled, or has failed.
+        dagster.Failure: It was; the text says why.
     """
     if run.status in (RunState.CANCELLED, RunState.FAILED):
         why = run.control_reason or run.record.error_message or "no reason given"
@@ -110,24 +110,24 @@ def refuse_without_results(run: Run) -> None:
 
 
 def has_failed_verdict(tags: Mapping[str, str], store: Store) -> bool:
-    """Whether what a Dagster run is to materialize was judged as failed before."""
+    """Whether the launch of a materialize run has already ended with a verdict."""
     launch = _tagged_launch(tags, _tagged_waiter(tags, store))
     return launch is not None and launch.is_verdict
 
 
 def stored_columns(step: Step) -> UpstreamColumns:
-    """Return the upstream columns that the request has stored for this materialize run."""
+    """Return the upstream columns that the request has stored with its waiter."""
     waiter = _tagged_waiter(step.context.run.tags, step.runner.store)
     return LaunchSpec.of_waiter(waiter).upstream_columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Partition:
-    """What there is to say of one partition, or of an asset without partitions.
+    """The results of one partition, or of an asset without partitions.
 
     Attributes:
         key: Empty for an asset without partitions.
-        frame: Its rows, not read yet.
+        frame: The rows, not read yet.
     """
 
     key: str
@@ -149,13 +149,13 @@ class _Partition:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Return what is shown of it."""
+        """Return the metadata of its materialization."""
         return partition_metadata(
             self.run, self.totals, partitioned=self.is_partitioned
         ) | preview_metadata(self.frame)
 
     def check_results(self, step: Step) -> list[dg.AssetCheckResult]:
-        """Return what the asset's checks find."""
+        """Evaluate the asset's checks."""
         return check_results(
             step.declaration.key,
             step.declaration.active_checks,
@@ -197,7 +197,7 @@ def _results_in(event: Any) -> Sequence[dg.AssetCheckResult | dg.AssetCheckEvalu
 
 
 def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
-    """Raise what stands against materializing these partitions."""
+    """Fail if a partition has too many failed rows; keep the rows of such partitions first."""
     most = step.declaration.max_failure_rate
     bad = [p for p in partitions.values() if not is_good(p.totals.rows, p.totals.ok, most)]
     if not bad:
@@ -219,9 +219,9 @@ def _refuse_bad(step: Step, partitions: Mapping[str, _Partition]) -> None:
 
 
 def _store_verdict(step: Step, reason: str) -> None:
-    """Record the verdict before the step fails with it, so that it is not tried again.
+    """Store a verdict before the step fails with it, so that no further attempt is launched.
 
-    Its partitions are free from now on: who asks for them again wants another answer.
+    The partitions are released: the next request asks for new answers.
     """
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
@@ -242,7 +242,7 @@ def _tagged_waiter(tags: Mapping[str, str], store: Store) -> Waiter:
 
 
 def _tagged_launch(tags: Mapping[str, str], waiter: Waiter) -> Launch | None:
-    """Return the launch that a Dagster run is for; None if it is not there any more."""
+    """Return the launch of a materialize run; None if the waiter no longer has it."""
     launches = launches_of(waiter, LaunchSpec.of_waiter(waiter))
     index = int(tags[TAG_LAUNCH])
     return launches[index] if index < len(launches) else None

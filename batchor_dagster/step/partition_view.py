@@ -1,4 +1,4 @@
-"""One partition out of a step of many: what the user's function is called with."""
+"""Context and inputs for one partition of a step that covers several."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -13,15 +13,15 @@ from batchor_dagster.step.added_metadata import AddMetadata, RowsContext
 
 
 class PartitionContext(RowsContext):
-    """The step's context, as if it ran for one partition only.
+    """The step's context as the user's function sees it: for one partition.
 
-    ``op_execution_context`` and ``AssetExecutionContext.get()`` still are those of the whole step.
+    ``op_execution_context`` and ``AssetExecutionContext.get()`` still cover the whole step.
 
     Args:
         context: The step's.
         key: The partition.
         upstream_keys: Returns the partitions of an input, by its name, that belong to this one.
-        add_metadata: Takes what the function adds to the materialization.
+        add_metadata: Keeps the metadata that the function adds.
     """
 
     def __init__(
@@ -154,14 +154,14 @@ class PartitionContext(RowsContext):
 
 
 class StepInputs:
-    """The inputs of a step of many partitions, one partition at a time.
+    """Picks the inputs of one partition out of those of a step that covers several.
 
     Args:
         context: The step's.
-        values: The step's arguments; of inputs, what the IO managers loaded: a dict by partition
-            where the upstream asset has partitions.
-        annotations: What the user's function wants, by the name of the input.
-        add_metadata: Takes what the function adds to the materialization of a partition.
+        values: The step's arguments. An input is what its IO manager loaded: a dict by partition if
+            the upstream asset has partitions.
+        annotations: The annotations of the user's function, by the name of the input.
+        add_metadata: Keeps the metadata that the function adds.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class StepInputs:
         """Return the arguments for one partition.
 
         Raises:
-            ConfigurationError: An input did not come by partition.
+            ConfigurationError: The IO manager did not load an input as a dict by partition.
         """
         return {name: self._pick(name, value, partition) for name, value in self._values.items()}
 
@@ -219,16 +219,16 @@ class StepInputs:
         )
 
     def _look_at(self, name: str) -> bool:
-        """Whether an input came as a dict by partition."""
+        """Whether the IO manager loaded an input as a dict by partition."""
         value = self._values[name]
         if not isinstance(value, Mapping):
             return False
         return set(value) <= set(self._context.asset_partition_keys_for_input(name))
 
     def _is_of_one(self, name: str) -> bool:
-        """Whether at most one partition of an input belongs to all of the step's together.
+        """Whether the whole step needs at most one partition of an input.
 
-        Dagster's own managers load that one as it is, and none as None.
+        Dagster's own IO managers load one partition as it is, and no partition as None.
         """
         return len(self._context.asset_partition_keys_for_input(name)) <= 1
 
@@ -249,10 +249,10 @@ class StepInputs:
 
 
 def by_partition(annotation: Any) -> dg.DagsterType:
-    """Return the type of an input that is to be loaded as a dict by partition.
+    """Return the type of an input that an IO manager has to load as a dict by partition.
 
-    Managers that load one partition without a dict, as Dagster's own do, may do so: nothing is
-    checked here.
+    The type checks nothing: an IO manager may load a single partition without a dict, as Dagster's
+    own do.
     """
     asked = WantedInput.of(annotation or Any)
     # Without "| None": a dict has no entry for a partition that is missing.

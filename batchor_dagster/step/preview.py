@@ -1,7 +1,8 @@
-"""A preview: the answers to some first rows, in a batch run that stands for no partition.
+"""A preview: ask the first rows of a request, show the answers, and materialize nothing.
 
-Nobody waits for it but the step, so that it neither joins nor replaces what is in flight. Its batch
-run is noted with the partitions that it asks about: whoever asks for them takes its answers.
+A preview has a batch run of its own, which claims no partition and has no waiter: it neither joins
+nor replaces a batch run in flight. The store notes which partitions it asked about, so that their
+next request reuses its answers.
 """
 
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ def preview(step: Step, row_count: int) -> None:
     """Ask the first rows of the step's partitions, wait for the answers, and show them.
 
     Args:
-        step: The request's.
-        row_count: How many rows in all; each partition has its share.
+        step: The request's step.
+        row_count: How many rows to ask in all; each partition gives its share.
     """
     warn_of_backfill(step, "a preview")
     sample = _Sample(step, row_count)
@@ -45,7 +46,7 @@ def preview(step: Step, row_count: int) -> None:
     )
     try:
         run.wait()
-    except BaseException:  # whatever it is, nobody is left to want the answers
+    except BaseException:  # only this step wants the answers
         run.cancel("its preview was stopped").advance(CANCEL_SECONDS)
         raise
     refuse_without_results(run)
@@ -53,7 +54,7 @@ def preview(step: Step, row_count: int) -> None:
 
 
 class _Sample:
-    """The first rows of each of a step's partitions, and how many rows there are in all."""
+    """The first rows of each partition of a step; counts all rows on the way."""
 
     def __init__(self, step: Step, row_count: int) -> None:
         self._step = step
@@ -64,11 +65,11 @@ class _Sample:
 
     @property
     def whole_count(self) -> int:
-        """How many rows the partitions have, once they were read."""
+        """How many rows the partitions have in all, once they were read."""
         return sum(source.row_count for source in self._read.values())
 
     def rows_of(self, partition: str | None) -> LimitedItemSource:
-        """Return a partition's share."""
+        """Return a partition's share of the rows."""
         rows = source_of(all_rows(self._step, partition), self._step.declaration.id_column)
         self._read[partition] = LimitedItemSource(rows, self._shares[partition])
         return self._read[partition]
@@ -76,10 +77,10 @@ class _Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """What is shown of a preview.
+    """The result of a preview.
 
     Attributes:
-        whole_count: Rows of all the partitions.
+        whole_count: How many rows the partitions have in all.
     """
 
     run: Run
@@ -88,19 +89,19 @@ class _Shown:
 
     @property
     def cost_usd(self) -> float | None:
-        """What it has cost; None if a part of that is not known."""
+        """What the preview has cost in US dollars; None if a part of it is not known."""
         return self.totals.known_cost(self.run.plan.price)
 
     @property
     def whole_cost_usd(self) -> float | None:
-        """What all the rows would cost at the same rate, if none was answered before."""
+        """What all rows would cost at the same rate, if none is reused; None if not known."""
         paid_for = self.totals.rows - self.totals.reused
         if self.cost_usd is None or not paid_for:
             return None
         return dollars(self.cost_usd / paid_for * self.whole_count)
 
     def text(self) -> str:
-        """Return it in a sentence."""
+        """Return the result as a sentence."""
         totals = self.totals
         text = f"preview of {totals.rows} of {self.whole_count} rows: {totals.failed} failed"
         if self.cost_usd is not None:
@@ -110,7 +111,7 @@ class _Shown:
         return text
 
     def metadata(self) -> dict[str, Any]:
-        """Return it as metadata of an observation."""
+        """Return the result as metadata of an observation."""
         totals = self.totals
         known = {
             c.META_PREVIEW_BATCH_RUN: self.run.run_id,
@@ -135,7 +136,7 @@ def _show(step: Step, run: Run, whole_count: int) -> None:
         answers = table_value(_answers(results, keys), most_chars=_SHOWN_CHARS)
     shown = _Shown(run=run, totals=totals, whole_count=whole_count)
     step.context.log.info("%s", shown.text())
-    # Several partitions have one table together: each with all of it would be their square.
+    # Several partitions share one observation: the whole table at each would be n² rows.
     partition = keys[0] if len(keys) == 1 else None
     metadata = {**shown.metadata(), c.META_PREVIEW_ANSWERS: answers}
     step.context.log_event(
@@ -144,7 +145,7 @@ def _show(step: Step, run: Run, whole_count: int) -> None:
 
 
 def _answers(results: MemberResults, keys: Sequence[str]) -> pl.DataFrame:
-    """Return the rows that are shown, with their partition where there are several."""
+    """Return the rows to show, with their partition if there are several."""
     ours = pl.selectors.starts_with("batch_") - pl.selectors.by_name(*_SHOWN_OF_OURS)
     frames = []
     for key in keys:

@@ -1,4 +1,4 @@
-"""Keeping what a partition was answered that is not materialized, so that it can be looked at."""
+"""Keep the answers of a rejected partition as a Parquet file that users can read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class RejectedTables:
     """Where the tables of rejected partitions can be read.
 
     Attributes:
-        uris: Of their files, by partition; empty where the asset's IO manager keeps none.
-        run_id: The batch run that has the answers in any case.
+        uris: URIs of their files, by partition; empty if the asset's IO manager keeps none.
+        run_id: The batch run, from which the command line can export the answers.
     """
 
     uris: Mapping[str, str]
@@ -29,7 +29,7 @@ class RejectedTables:
 
     @property
     def text(self) -> str:
-        """Where to look, for the description of a failure."""
+        """Where to find the answers, for the description of a failure."""
         if not self.uris:
             return f"batchor results --run-id {self.run_id} exports the answers"
         first = next(iter(self.uris.values()))
@@ -46,12 +46,12 @@ class RejectedTables:
 
 
 def keep_rejected(step: Step, run_id: str, frames: Mapping[str, pl.LazyFrame]) -> RejectedTables:
-    """Write the tables of rejected partitions beside the stored ones, if the IO manager is ours.
+    """Write the tables of rejected partitions if the IO manager is a ``BatchParquetIOManager``.
 
-    What cannot be written is told in the log: the verdict is not held up by it.
+    If a file cannot be written, the log says so, and the step still fails with its verdict.
 
     Args:
-        step: The step that rejects them.
+        step: The step that rejects the partitions.
         run_id: The batch run that answered them.
         frames: Their tables, by partition; the key of an asset without partitions is empty.
     """
@@ -74,7 +74,7 @@ def keep_rejected(step: Step, run_id: str, frames: Mapping[str, pl.LazyFrame]) -
 
 
 def _io_manager(step: Step) -> object:
-    """Return the IO manager that would have been given the asset's table."""
+    """Return the IO manager of the asset."""
     outputs = step.context.assets_def.keys_by_output_name
     (name,) = (name for name, key in outputs.items() if key == step.context.asset_key)
     output = step.context.op_execution_context.op_def.output_def_named(name)

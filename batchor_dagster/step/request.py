@@ -1,8 +1,8 @@
-"""A request: spool the rows, claim the partitions, open the hold, submit, and be gone.
+"""A request: spool the rows, claim the partitions, open the hold, submit, and end.
 
-The order matters, and each line says what a crash behind it leaves: a spooled run that nobody has
-claimed was never sent; from the claim on the sensors carry on; the hold comes before anything is
-sent, so that a backfill never sees its last run end without one.
+The order matters for a crash in between. A batch run that was spooled and has no claim is never
+sent. From the claim on the sensors carry on. The request opens the hold before it sends anything,
+so that a backfill never sees its last run end without a hold.
 """
 
 import time
@@ -40,24 +40,24 @@ from batchor_dagster.waiting.sensor_status import Serving, serving_status
 from batchor_dagster.waiting.waiters import change_waiter
 
 SUBMIT_SECONDS = 30.0
-"""What does not fit into this time is sent by the advance job."""
+"""How long a request sends; ``batchor_advance`` sends the rest."""
 
 _JOINED_REQUESTS = 20
-"""So many of those that are served together are remembered: one that goes on is enough."""
+"""How many requests that share a waiter it remembers: it lives as long as one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedRun(AnsweringRun):
-    """Partitions of the step that one batch run answers, and the waiter that stands for them."""
+    """A batch run, the partitions of the step that it answers, and their waiter."""
 
     waiter_id: str
 
 
 def request(step: Step) -> Iterator[Any]:
-    """Ask for the answers of the step's partitions.
+    """Ask for the answers to the rows of the step's partitions.
 
-    Yields nothing unless they are all there already (or the asset waits for them itself): the
-    partitions are materialized by a later Dagster run.
+    Yields materializations only if all answers are there already, or if the step waits for them.
+    Otherwise a later Dagster run materializes the partitions.
     """
     check_partitions(step)
     if step.config.dry_run:
@@ -81,10 +81,10 @@ def request(step: Step) -> Iterator[Any]:
 
 
 def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[ClaimedRun]:
-    """Claim partitions, or the asset as a whole.
+    """Claim partitions, or the asset as a whole, each with its batch run.
 
-    Partitions of which some are in work already, or in another version, are not all alike: then
-    each group of them is asked for by itself.
+    If some partitions are in flight and others not, or some have changed, the store returns groups
+    of partitions that are alike, and the request asks for each group by itself.
     """
     spooled = spool(step, partitions)
     waiter = _waiter(step, partitions)
@@ -102,7 +102,7 @@ def _ask(step: Step, partitions: tuple[str, ...]) -> Iterator[ClaimedRun]:
         change_budget(step.runner.store, run.record, step.budget)
         step.context.log.info("joining batch run %s, which asks the same already", run.run_id)
     if claimed.superseded:
-        run = step.runner.get_run(spooled.run_id)  # a handle that ends its predecessor first
+        run = step.runner.get_run(spooled.run_id)  # a new handle, which ends its predecessor first
         step.context.log.warning(
             "batch run %s asks with other rows, another declaration, or is being cancelled: this "
             "request takes its place, and is sent when its provider batches have ended",
@@ -126,14 +126,14 @@ def _waiter(step: Step, partitions: tuple[str, ...]) -> WaiterRequest:
 
 
 def _join(step: Step, waiter_id: str) -> None:
-    """Note that a request is served together with an earlier one that asked for just the same."""
+    """Add this request to the waiter of an earlier one that asked for the same."""
     spec = step.launch_spec
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
         theirs = LaunchSpec.of_waiter(waiter)
         if spec.dagster_run in (theirs.dagster_run, *theirs.joined):
             return None
-        if spec.root_run == theirs.root_run:  # executed again: the run before has failed
+        if spec.root_run == theirs.root_run:  # a re-execution takes the failed run's place
             return {"payload": {**waiter.payload, "dagster_run": spec.dagster_run}}
         joined = (*theirs.joined, spec.dagster_run)[-_JOINED_REQUESTS:]
         return {"payload": {**waiter.payload, "joined": list(joined)}}
@@ -142,7 +142,7 @@ def _join(step: Step, waiter_id: str) -> None:
 
 
 def _added_metadata(step: Step, partitions: Sequence[str]) -> Mapping[str, Any]:
-    """Return what the user's function said of the partitions, to be kept with their waiter."""
+    """Return the metadata that the user's function added, for the payload of the waiter."""
     try:
         return step.added_metadata.payload(step.declaration.key, partitions)
     except ValueError as exc:
@@ -156,15 +156,15 @@ def _added_metadata(step: Step, partitions: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _deliver_here(step: Step, asked: Sequence[ClaimedRun]) -> Iterator[Any]:
-    """Materialize in this very step: the answers are there, or the asset waits for them."""
+    """Wait for the answers if need be, and materialize the partitions in this step."""
     for one in asked:
         _note(step, one, in_step=True)
     try:
         for one in asked:
             _wait(step, one)
     except Exception:
-        raise  # the waiters stay: the sensors serve them when the batch runs go on
-    except BaseException:  # the step was told to stop, whatever Dagster calls that
+        raise  # the waiters stay open, and the sensors serve them
+    except BaseException:  # Dagster terminates the step
         for one in asked:
             _give_up(step, one, "the Dagster run was terminated")
         raise
@@ -187,10 +187,10 @@ def _judged(waiter: Waiter, reason: str) -> Mapping[str, Any]:
 
 
 def _check_still_asked(step: Step, asked: Sequence[ClaimedRun]) -> None:
-    """Leave it to the sensors if partitions were taken over while the step waited.
+    """Fail if another request took partitions over while the step waited; the sensors serve them.
 
     Raises:
-        dagster.Failure: They were: a step materializes all of its partitions or none.
+        dagster.Failure: It did. A step materializes all of its partitions or none.
     """
     for one in asked:
         waiter = step.runner.store.get_waiter(one.waiter_id)
@@ -211,7 +211,7 @@ def _wait(step: Step, one: ClaimedRun) -> None:
 
 
 def _open_hold(step: Step, asked: Sequence[ClaimedRun]) -> bool:
-    """Keep the backfill open; False if it was cancelled, so that nothing may be sent."""
+    """Open or join the backfill's hold; return False if the backfill was cancelled."""
     keys, unpartitioned = without_partitions(step.context, step.launch_spec.selection)
     outcome = open_or_join(
         HoldRequest(
@@ -234,7 +234,7 @@ def _open_hold(step: Step, asked: Sequence[ClaimedRun]) -> bool:
 
 
 def _note(step: Step, one: ClaimedRun, **values: Any) -> None:
-    """Change what is stored with a waiter, unless it says so already."""
+    """Set fields of a waiter's payload, if they differ."""
 
     def change(waiter: Waiter) -> Mapping[str, Any] | None:
         payload = {**waiter.payload, **values}
@@ -244,10 +244,10 @@ def _note(step: Step, one: ClaimedRun, **values: Any) -> None:
 
 
 def _submit(step: Step, asked: Sequence[ClaimedRun]) -> None:
-    """Send what fits, and tell how far it has come.
+    """Send what fits into the time, and observe the progress of each batch run.
 
     Raises:
-        BudgetExceededError: A batch run is too much for its budget; the others were sent.
+        BudgetExceededError: A batch run costs more than its budget; the others were sent.
     """
     until = time.monotonic() + SUBMIT_SECONDS
     refused = []
@@ -269,7 +269,7 @@ def _submit(step: Step, asked: Sequence[ClaimedRun]) -> None:
 def _give_up(
     step: Step, one: ClaimedRun, reason: str, end: WaiterState = WaiterState.CANCELLED
 ) -> None:
-    """End this waiter; a batch run that nobody else waits for is cancelled."""
+    """End the waiter; without other waiters, its batch run is cancelled."""
     keeps_work = not step.declaration.cancel_on_termination
     ended = step.runner.store.end_waiter(one.waiter_id, end, reason, keeps_work=keeps_work)
     if ended.run_cancelled:
@@ -278,7 +278,7 @@ def _give_up(
 
 
 def _warn_of_pause(step: Step, run: Run) -> None:
-    """Warn of a pause of the batch run, and of the one that it takes the place of."""
+    """Warn if the batch run, or the one that it supersedes, is paused."""
     store = step.runner.store
     record = run.record
     before = store.get_run(record.predecessor) if record.predecessor else None

@@ -1,4 +1,4 @@
-"""Whose answers a request takes, in place of paying for them again."""
+"""Choose the earlier batch runs whose answers a request reuses."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,11 @@ _COMPLETE = (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
 
 
 def reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
-    """Return whose answers a batch run for these partitions takes.
+    """Return the earlier batch runs whose answers a new batch run for these partitions reuses.
 
-    Who wants none of those that were materialized still takes what was paid for and never handed
-    over: of a preview, or of a batch run whose materialize runs failed for a technical reason.
+    ``refresh: all`` and ``reuse="off"`` ask again for answers that were materialized. They still
+    reuse answers that were paid for and not materialized: those of a preview, or of a batch run
+    whose materialize runs failed for a technical reason.
     """
     if step.config.refresh == "all" or step.declaration.reuse == "off":
         return ReusePolicy(run_ids=tuple(_not_handed_over(step, partitions)))
@@ -32,10 +33,10 @@ def reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
 
 
 def _not_handed_over(step: Step, partitions: Sequence[str]) -> list[str]:
-    """Return the batch runs since the last one that some partition has got an answer of.
+    """Return the batch runs whose answers at least one of the partitions has not received.
 
-    The newest first. A run counts if one of the partitions still wants for its answers: what was
-    paid for several partitions together is not told apart.
+    Newest first; for each partition only those after the last batch run that was materialized for
+    it, or that gave it a verdict. A batch run over several partitions counts as a whole.
     """
     store, identities = step.runner.store, step.identities(partitions)
     newest = store.latest_runs(identities, but="")
@@ -52,7 +53,7 @@ def _not_handed_over(step: Step, partitions: Sequence[str]) -> list[str]:
 
 
 def _handed_over(store: Store, run: RunRecord) -> set[str]:
-    """Return the partitions that were materialized with a run's answers, or judged by them."""
+    """Return the partitions that a batch run's answers materialized, or gave a verdict."""
     if run.state not in _COMPLETE:
         return set()
     found: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a batch asset's function may return, as rows that can be asked."""
+"""Turn what a batch asset's function returns into rows that the core reads."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,13 +20,13 @@ _NO_ROWS = (pl.Series, str, bytes, Mapping, dg.MaterializeResult, dg.Output)
 
 
 def rows_of(given: Any, asset: str) -> Items:
-    """Return the rows in what a function returned, in a form that the core reads.
+    """Return the rows of a function's return value, in a form that the core reads.
 
-    Dicts become a frame with the union of their keys, a pandas frame an Arrow table that has its
-    named index as columns.
+    A list of dicts becomes a frame with the union of their keys; a pandas frame becomes an Arrow
+    table with the named levels of its index as columns.
 
     Raises:
-        ConfigurationError: There are no rows in it.
+        ConfigurationError: The value holds no rows, or a column has values of several types.
     """
     if _is_of_pandas(given):
         return _of_pandas(given, asset)
@@ -42,7 +42,7 @@ def rows_of(given: Any, asset: str) -> Items:
 
 
 def _of_iterable(given: Iterable[Any], asset: str) -> Items:
-    """Tell by the first of them what they are; a generator is not read further than it has to."""
+    """Tell the kind of rows by the first one; read no more of a generator than needed."""
     rest: Iterator[Any] = iter(given)
     first = next(rest, _NOTHING)
     if first is _NOTHING:

@@ -1,4 +1,4 @@
-"""What a request asks for beside its own asset: what is downstream of it, and still has to run."""
+"""Find the selected assets downstream of a request, which its materialize run has to run."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -13,29 +13,29 @@ from batchor_dagster.waiting.launch_spec import LaunchSpec
 
 
 def asked_by(store: Store, run: dg.DagsterRun) -> LaunchSpec | None:
-    """Return what the waiter had asked for that a Dagster run materializes; None for other runs."""
+    """Return the launch specification that a materialize run serves; None for other runs."""
     waiter_id = run.tags.get(TAG_WAITER)
     if waiter_id is None:
         return None
     try:
         return LaunchSpec.of_waiter(store.get_waiter(waiter_id))
-    except StoreError:  # of another store, or of one that was made anew
+    except StoreError:  # the waiter is in another store, or the store was made anew
         return None
 
 
 def waiting_selection(
     context: dg.AssetExecutionContext, asset: str, spec: LaunchSpec | None
 ) -> dict[str, tuple[str, ...]]:
-    """Return an asset and what is downstream of it, each with the batch assets upstream of it.
+    """Return the asset and the selected assets downstream, each with the batch assets upstream.
 
-    The run that materializes the asset has to select all of it: in the request it is skipped, and
-    a backfill never asks for it again.
+    Dagster skips the downstream assets in the request, and a backfill never asks for them again: so
+    the materialize run has to select them.
 
     Args:
-        context: Of the request's step.
+        context: The request's.
         asset: The waiting asset.
-        spec: What had been asked for that this Dagster run materializes, where it is no request
-            from the start: what is shared with other batch assets is not part of this run.
+        spec: The launch specification that this Dagster run serves, if it is a materialize run. It
+            names shared downstream assets, which this run does not select.
     """
     inherited = {
         name: above
@@ -47,7 +47,7 @@ def waiting_selection(
 
 
 def _selected(context: dg.AssetExecutionContext, asset: str) -> dict[str, tuple[str, ...]]:
-    """Return what this Dagster run selects, upstream assets first, the asset itself in front."""
+    """Return the assets that this Dagster run selects, the asset itself first, then in order."""
     layer = context.job_def.asset_layer
     graph = layer.asset_graph
     selected = set(context.run.asset_selection or layer.selected_asset_keys)
@@ -68,7 +68,7 @@ def _selected(context: dg.AssetExecutionContext, asset: str) -> dict[str, tuple[
 def _downstream(
     graph: Any, key: dg.AssetKey, selected: Collection[dg.AssetKey]
 ) -> Iterable[dg.AssetKey]:
-    """Return what of a selection cannot run before an asset, the asset itself left out."""
+    """Return the selected assets downstream of an asset, without the asset itself."""
     found = [key]
     for each in found:
         # A multi-asset that cannot be subset waits as a whole.

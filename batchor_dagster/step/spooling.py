@@ -1,4 +1,4 @@
-"""Reading the rows of a step into a batch run that was not sent yet."""
+"""Spool the rows of a step: read them into a batch run that is not sent yet."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,16 +16,16 @@ from batchor_dagster.step.reuse import reuse_policy
 from batchor_dagster.step.step import Step
 
 RowsOf = Callable[[str | None], Any]
-"""Returns the rows of one partition, or (None) of a step of one partition or none."""
+"""Returns the rows of one partition; None: of the whole step, which has at most one partition."""
 
 
 def spool(step: Step, partitions: Sequence[str], rows_of: RowsOf | None = None) -> Run:
-    """Read the user's rows to their end into a run that nobody stands for yet.
+    """Read all rows of some partitions into a new batch run, which claims no partition yet.
 
     Args:
-        step: The request's.
-        partitions: Those of the step that are asked; empty for an unpartitioned asset.
-        rows_of: Default: all rows.
+        step: The request's step.
+        partitions: Partitions of the step; empty for an unpartitioned asset.
+        rows_of: Returns the rows to ask; default: all rows.
     """
     declaration = step.declaration
     if isinstance(declaration.output, type) and not step.waits:
@@ -46,10 +46,11 @@ def spool(step: Step, partitions: Sequence[str], rows_of: RowsOf | None = None) 
 
 
 def all_rows(step: Step, partition: str | None) -> Any:
-    """Return what the user's function gives for a partition.
+    """Return the rows that the user's function returns for a partition.
 
     Raises:
-        ConfigurationError: Failed rows are to be asked again, and rows cannot be told apart.
+        ConfigurationError: ``refresh: failed`` is set, and the asset has no ``id_column`` by which
+            to tell rows apart.
     """
     items, id_column = step.read(partition), step.declaration.id_column
     if step.config.refresh != "failed":
@@ -64,7 +65,7 @@ def all_rows(step: Step, partition: str | None) -> Any:
 
 
 def member_claims(step: Step, run: Run, partitions: Sequence[str]) -> list[MemberClaim]:
-    """Return what a spooled run asks about: each partition with its fingerprint."""
+    """Return the claims of a spooled batch run: each partition with its fingerprint."""
     identities = step.identities(partitions)
     return [
         MemberClaim(identity=identity, fingerprint=fingerprint, item_count=count)
@@ -75,7 +76,7 @@ def member_claims(step: Step, run: Run, partitions: Sequence[str]) -> list[Membe
 
 
 def discard(step: Step, run: Run) -> None:
-    """Close a spooled run that was never sent, and remove its files."""
+    """Close a spooled batch run that was never sent, and delete its files."""
     run.cancel("nobody needs it")
     run.advance()
     step.runner.artifacts.delete_folder(f"runs/{run.run_id}")

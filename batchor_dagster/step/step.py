@@ -1,4 +1,4 @@
-"""What one execution of a batch asset's step works with."""
+"""One execution of a batch asset's step: its context, declaration and runner."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,20 +22,20 @@ from batchor_dagster.step.selection import asked_by, waiting_selection
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 
 CANCEL_SECONDS = 20.0
-"""For so long a step that is stopped sees to the end of its provider batches."""
+"""How long a step that is stopped tries to cancel its provider batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step, its declaration and its runner.
+    """One execution of a batch asset's step.
 
     Attributes:
-        context: Of the step.
-        read: Calls the user's function for one partition of several, or (None) for a step of one
-            partition or none; only requests do.
-        config: What was said of this Dagster run.
-        upstream_columns: Of the inputs, for the lineage; only requests have them loaded.
-        added_metadata: What the user's function has added to the materialization so far.
+        context: The step's.
+        read: Calls the user's function for one partition; None: for the whole step, which has at
+            most one partition. Only requests call it.
+        config: The configuration of this Dagster run.
+        upstream_columns: The columns of the inputs, for the lineage; empty in materialize runs.
+        added_metadata: The metadata that the user's function has added so far.
     """
 
     context: dg.AssetExecutionContext
@@ -57,7 +57,7 @@ class Step:
 
     @property
     def partitions_def(self) -> dg.PartitionsDefinition[Any] | None:
-        """The asset's partitions, whatever the other assets of the Dagster run have."""
+        """The partitions definition of this asset; other assets of the run may have another."""
         graph = self.context.job_def.asset_layer.asset_graph
         found: dg.PartitionsDefinition[Any] | None = graph.get(
             self.context.asset_key
@@ -66,17 +66,17 @@ class Step:
 
     @property
     def waits(self) -> bool:
-        """Whether the step itself waits for the answers."""
+        """Whether the request waits for the answers in its own step."""
         return self.declaration.wait if self.config.wait is None else self.config.wait
 
     @property
     def calls_by_partition(self) -> bool:
-        """Whether the user's function sees one partition's part of context and inputs."""
+        """Whether the user's function is called for each partition, with its own inputs."""
         is_ranged = self.declaration.backfill_policy is not None
         return len(self.partitions) > 1 or (is_ranged and bool(self.partitions))
 
     def identities(self, partitions: Sequence[str]) -> list[Identity]:
-        """Return what a batch run for these partitions, or for the whole asset, stands for."""
+        """Return the identities of these partitions, or of an asset without partitions."""
         return [
             Identity(
                 namespace=self.runner.namespace, asset=self.declaration.name, partition=partition
@@ -96,7 +96,7 @@ class Step:
 
     @property
     def budget(self) -> BudgetPolicy:
-        """What the asset's batch run, and its account's day, may cost."""
+        """The budget of the batch run, and of its account and model per day."""
         return BudgetPolicy(
             run_usd=self.declaration.budget_usd, scope_day_usd=self.batchor.budget_usd_per_day
         )
@@ -117,16 +117,16 @@ class Step:
 
     @property
     def is_in_backfill(self) -> bool:
-        """Whether a backfill has launched the Dagster run."""
+        """Whether the Dagster run belongs to a backfill."""
         return TAG_BACKFILL in self.context.run.tags
 
     def observe(self, partitions: Sequence[str], metadata: Mapping[str, Any]) -> None:
-        """Record an observation of each of some partitions, or of the asset as a whole."""
+        """Log observations of some partitions, or of the asset as a whole."""
         for observation in observations(self.declaration.key, partitions, dict(metadata)):
             self.context.log_event(observation)
 
     def provider_config(self) -> ProviderConfig:
-        """Return the core's provider config of the declared model."""
+        """Return the core's provider config for the declared model and its account."""
         account = provider_resource(self.context.resources, self.declaration.provider)
         return account.provider_config(
             ModelRequest(
@@ -144,12 +144,12 @@ class Step:
 def with_added_metadata(
     step: Step, added: Callable[[], AddedMetadata], events: Iterable[Any]
 ) -> Iterator[Any]:
-    """Pass on a step's events, and add what the user's function said to what is materialized.
+    """Pass on a step's events; add the metadata of the user's function to the materializations.
 
     Args:
-        step: Whose events they are.
-        added: Returns what was said; asked once something is materialized.
-        events: Of the step.
+        step: The step.
+        added: Returns the metadata; called when the step materializes something.
+        events: The step's events.
     """
     for event in events:
         if isinstance(event, dg.MaterializeResult):
@@ -164,7 +164,7 @@ def with_added_metadata(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn the core's errors into failures whose description is all that a user has to read."""
+    """Turn errors of the core into Dagster failures with a plain description."""
     try:
         yield
     except BatchorError as exc:

@@ -1,4 +1,4 @@
-"""The decorated function: what it wants of Dagster, and how it is called."""
+"""Inspect and call the function that ``@batch_asset`` decorates."""
 
 import asyncio
 import functools
@@ -20,11 +20,11 @@ _CONTEXT_NAMES = ("context", "_context", "context_", "_")  # Dagster's
 
 @dataclass(frozen=True, kw_only=True)
 class UserFunction:
-    """A function, a ``functools.partial`` or a callable object, as far as its parameters tell.
+    """The decorated function, ``functools.partial`` or callable object, and its parameters.
 
     Attributes:
-        function: What was decorated.
-        ins: Names of the asset's explicit inputs: ``**kwargs`` takes those that no parameter does.
+        function: The decorated callable.
+        ins: Names of the asset's explicit inputs; ``**kwargs`` takes those without a parameter.
     """
 
     function: Callable[..., Any]
@@ -32,10 +32,10 @@ class UserFunction:
 
     @cached_property
     def name(self) -> str:
-        """What it is called.
+        """The function's name, for the asset.
 
         Raises:
-            ConfigurationError: It is an object without a name.
+            ConfigurationError: It is a callable object without a name.
         """
         found = getattr(_unwrapped(self.function), "__name__", None)
         if found is None:
@@ -47,12 +47,12 @@ class UserFunction:
 
     @property
     def doc(self) -> str | None:
-        """Its docstring."""
+        """The function's docstring."""
         return inspect.getdoc(_unwrapped(self.function))
 
     @cached_property
     def takes_context(self) -> bool:
-        """Whether its first parameter is the context."""
+        """Whether the first parameter is the context."""
         first = next(iter(inspect.signature(self.function).parameters.values()), None)
         if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
             return False
@@ -62,7 +62,7 @@ class UserFunction:
 
     @cached_property
     def annotations(self) -> dict[str, Any]:
-        """The annotations of its parameters without the context; None for one that has none."""
+        """The parameters without the context, with their annotations; None: without annotation."""
         known = list(inspect.signature(self.function).parameters.values())
         bound = getattr(self.function, "keywords", {})  # of a partial
         named = [
@@ -76,7 +76,7 @@ class UserFunction:
 
     @cached_property
     def resource_keys(self) -> frozenset[str]:
-        """Names of the parameters that Dagster takes for resources."""
+        """Names of the parameters that are resources to Dagster."""
 
         def probe(**_: Any) -> None: ...
 
@@ -87,16 +87,17 @@ class UserFunction:
 
     @property
     def inputs(self) -> list[inspect.Parameter]:
-        """Its parameters that are upstream assets."""
+        """The parameters that are upstream assets."""
         others = {CONFIG, *self.resource_keys}
         return [_parameter(n, hint) for n, hint in self.annotations.items() if n not in others]
 
     @cached_property
     def config_type(self) -> type[BatchRunConfig]:
-        """The configuration of its asset: ours, with the fields of its own beside them.
+        """The asset's config class: the function's own, with the fields of ``BatchRunConfig``.
 
         Raises:
-            ConfigurationError: Its own cannot have ours beside it.
+            ConfigurationError: The function's own is no ``dagster.Config``, or has a field of
+                ``BatchRunConfig``.
         """
         theirs = self.annotations.get(CONFIG, BatchRunConfig)
         if not (isinstance(theirs, type) and issubclass(theirs, dg.Config)):
@@ -118,7 +119,7 @@ class UserFunction:
         return both
 
     def call(self, context: dg.AssetExecutionContext, arguments: Mapping[str, Any]) -> Any:
-        """Return what it gives for some arguments: its own of them, inputs, resources, config."""
+        """Call the function with those of the arguments that it takes; wait for an async one."""
         theirs = {name: arguments[name] for name in self.annotations if name in arguments}
         given = self.function(*((context,) if self.takes_context else ()), **theirs)
         if inspect.isawaitable(given):

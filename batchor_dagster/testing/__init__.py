@@ -1,10 +1,10 @@
-"""For tests of your own Dagster project: no key, no bill, no waiting, no daemon.
+"""Test your own Dagster project without a key, a bill, a daemon or waiting.
 
-``materialize_batch_assets`` does in one process what takes a backfill, two sensors and a provider
-some hours: it goes through the very same code, with a simulated provider whose time is moved.
+``materialize_batch_assets`` runs the request, both sensors and the materialize runs in one process,
+with the code of production and a simulated provider whose time it moves.
 ``batchor_dagster.testing.fixtures`` has the simulator as a pytest fixture.
 
-This package imports nothing of pytest, and nothing else of ``batchor_dagster`` imports it.
+This package does not import pytest, and the rest of ``batchor_dagster`` does not import it.
 """
 
 from batchor_dagster.testing.clock import MovedClock

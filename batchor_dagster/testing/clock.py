@@ -1,4 +1,4 @@
-"""A clock that runs on and can be moved forward."""
+"""A clock for tests, which can be moved forward."""
 
 import time
 from collections.abc import Callable
@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 
 class MovedClock:
-    """The machine's clock, plus every jump made since; sleeping is a jump.
+    """The machine's clock plus the jumps that a test makes; sleeping is a jump.
 
-    It is the ``Clock`` of the batch runs, so that what they wait for (the next poll, the delay
-    before a retry) comes at once.
+    As the ``Clock`` of the batch runs, it makes the next poll, or the next retry, come at once.
 
     Args:
         also_move: Called with the seconds of each jump, as the simulator's ``advance_time``.
@@ -28,7 +27,7 @@ class MovedClock:
         return time.monotonic() + self._jumped_s
 
     def sleep(self, seconds: float) -> None:
-        """Return at once, ``seconds`` later."""
+        """Jump forward instead of sleeping."""
         self.advance(max(0.0, seconds))
 
     def advance(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The code location that a test runs: what is in it, and in which order it is asked for."""
+"""The code location of a test: its definitions, and the order in which to materialize assets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SE
 
 @dataclass(frozen=True, kw_only=True)
 class Wave:
-    """Assets that are asked for together.
+    """Assets that one request asks for together.
 
     Attributes:
-        keys: In their order.
-        is_partitioned: Whether they have partitions.
-        is_serial: Whether a partition is asked for when the one before it is materialized, because
-            an asset depends on its own.
+        keys: Upstream assets first.
+        is_partitioned: Whether the assets have partitions.
+        is_serial: Whether each partition has to be materialized before the next is requested,
+            because an asset depends on its own earlier partitions.
     """
 
     keys: list[dg.AssetKey]
@@ -34,7 +34,7 @@ class Wave:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLocation:
-    """A code location that reaches nothing but the simulator and a folder.
+    """A code location whose resources reach only the simulator and the test's folder.
 
     Attributes:
         definitions: Assets, checks, both sensors, and resources.
@@ -48,10 +48,10 @@ class CodeLocation:
     def of(
         cls, assets: Iterable[Any] | dg.Definitions, place: Place, given: Mapping[str, Any]
     ) -> "CodeLocation":
-        """Make one of some assets, or of a user's own.
+        """Make the code location from assets, or from the user's ``Definitions``.
 
         Raises:
-            ConfigurationError: Something is missing.
+            ConfigurationError: There is no batch asset, or its sensors or accounts are missing.
         """
         theirs = assets if isinstance(assets, dg.Definitions) else _definitions_of(assets)
         all_assets = list(theirs.assets or ())
@@ -59,7 +59,7 @@ class CodeLocation:
         if not accounts:
             raise ConfigurationError("none of the assets is a batch asset: use dagster.materialize")
         resources = place.resources(theirs.resources or {}, given, sorted(accounts))
-        # As the very object, since no configuration could carry the clock.
+        # The object itself, since configuration cannot hold the clock.
         batchor = dg.ResourceDefinition.hardcoded_resource(resources[BATCHOR_RESOURCE])
         definitions = dg.Definitions(
             assets=all_assets,
@@ -71,14 +71,14 @@ class CodeLocation:
 
     @cached_property
     def graph(self) -> Any:
-        """All assets, and what depends on what."""
+        """The asset graph."""
         return self.definitions.get_repository_def().asset_graph
 
     def waves(self, selection: Any) -> Iterator[Wave]:
-        """Yield what to ask for together, in order.
+        """Yield the selected assets in waves, as a backfill requests them.
 
-        As a backfill does: assets of one partitioning go together; those of another one that
-        depend on them come when they are materialized.
+        Partitioned assets and assets without partitions are in different waves; a wave comes after
+        those that it depends on.
 
         Raises:
             ValueError: The selected assets have several kinds of partitions.
@@ -133,7 +133,7 @@ def _our_sensors(definitions: dg.Definitions) -> list[Any]:
 
 
 def _coerced(selection: Any) -> dg.AssetSelection:
-    """Read a selection in any of the ways in which ``dagster.materialize`` takes it."""
+    """Return a selection, in any form that ``dagster.materialize`` takes, as ``AssetSelection``."""
     match selection:
         case dg.AssetSelection():
             return selection
@@ -146,7 +146,7 @@ def _coerced(selection: Any) -> dg.AssetSelection:
 
 
 def _other_parents(graph: Any, key: dg.AssetKey) -> set[dg.AssetKey]:
-    """Return what an asset depends on, but for itself, as a running total does."""
+    """Return the assets that an asset depends on, without itself."""
     return set(graph.get(key).parent_keys) - {key}
 
 

@@ -1,4 +1,4 @@
-"""What Dagster's daemon does for batch assets, in this process and only when told to."""
+"""Dagster's daemon for batch assets, in the process of a test and only on demand."""
 
 import uuid
 from collections.abc import Callable, MutableMapping, Sequence
@@ -13,7 +13,7 @@ from batchor_dagster.sensors.ticks import MINIMUM_INTERVAL_SECONDS
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 WAITS_S = tuple(30.0 * 2**n for n in range(15))
-"""How long providers are waited for while nothing happens, in seconds: six days and a bit."""
+"""How long to wait for a provider while nothing happens, in seconds: some eleven days in all."""
 
 _MOST_ROUNDS = 1_000
 _WAITING = dg.DagsterRunStatus.STARTING
@@ -24,8 +24,8 @@ class QueuedRun:
     """A Dagster run that is on record and waits for a slot.
 
     Attributes:
-        request: What a sensor asked for.
-        run_id: Of the Dagster run.
+        request: The run request of a sensor.
+        run_id: The id of the Dagster run.
     """
 
     request: dg.RunRequest
@@ -35,15 +35,15 @@ class QueuedRun:
 class InProcessDaemon:
     """Evaluates the two sensors of a code location, and executes the Dagster runs they ask for.
 
-    A tick or a Dagster run that ends with an exception leaves behind what it had stored by then, as
-    in a process that is killed: the cursor is stored after the tick.
+    A tick or a Dagster run that ends with an exception leaves behind what it has stored by then, as
+    a killed process does: the cursor is stored after the tick.
 
     Args:
-        definitions: The code location, with its sensors; ``deploy`` puts another in its place.
-        instance: Where Dagster's runs and events are kept.
+        definitions: The code location, with its sensors; ``deploy`` replaces it.
+        instance: The Dagster instance.
         store: The batch runs' store.
-        namespace: Whose batch runs they are.
-        pass_time: Called with the seconds that pass while a provider is waited for.
+        namespace: The namespace of the batch runs.
+        pass_time: Called with the seconds to wait for a provider.
         waits_s: How long to wait before each further look while nothing happens.
         cursors: The sensors' cursors, by name; changed in place.
     """
@@ -68,12 +68,12 @@ class InProcessDaemon:
         self._cursors = {} if cursors is None else cursors
 
     def show_life(self) -> None:
-        """Let requests see that they will be served, before any sensor has ticked."""
+        """Record heartbeats of both sensors, so that requests do not warn of missing ones."""
         for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
             self._store.note_heartbeat(self._namespace, sensor, MINIMUM_INTERVAL_SECONDS)
 
     def deploy(self, definitions: dg.Definitions) -> None:
-        """Go on with other definitions: runs, cursors and the queue stay as they are."""
+        """Go on with other definitions; runs, cursors and the queue stay as they are."""
         self._definitions = definitions
 
     def tick(self, sensor: str) -> Any:
@@ -98,10 +98,9 @@ class InProcessDaemon:
         return data
 
     def requests(self, sensor: str) -> list[dg.RunRequest]:
-        """Evaluate a sensor; return what is to be launched.
+        """Evaluate a sensor; return the run requests that Dagster's daemon would launch.
 
-        A request whose run key was used before is left out, whatever became of its Dagster run, as
-        Dagster's daemon does.
+        Like the daemon, it leaves out run requests whose run key was used before.
         """
         asked = self.tick(sensor).run_requests or ()
         return [request for request in asked if not self._is_used(request.run_key)]
@@ -109,12 +108,12 @@ class InProcessDaemon:
     def launch(
         self, request: dg.RunRequest, *, raise_on_error: bool = False, run_id: str | None = None
     ) -> dg.ExecuteInProcessResult:
-        """Execute what a sensor asked for: a run of a job, or of some assets.
+        """Execute the Dagster run of a run request.
 
         Args:
-            request: Of a sensor.
-            raise_on_error: Whether to raise what a step fails with.
-            run_id: Of the Dagster run; default: a fresh one.
+            request: A run request of a sensor.
+            raise_on_error: Whether to raise the exception of a failing step.
+            run_id: The id of the Dagster run; default: a fresh one.
         """
         job, selection = self._target(request)
         result: dg.ExecuteInProcessResult = job.execute_in_process(
@@ -129,10 +128,10 @@ class InProcessDaemon:
         return result
 
     def enqueue(self, request: dg.RunRequest) -> QueuedRun:
-        """Put what a sensor asked for on record as a Dagster run that waits for a worker.
+        """Record the Dagster run of a run request as one that waits for a worker.
 
-        ``execute`` it when there is one: in any order, or never. Its status is STARTING, since
-        Dagster queues nothing without a code server.
+        ``execute`` such runs in any order, or never. Their status is STARTING, since Dagster queues
+        nothing without a code server.
         """
         job, selection = self._target(request)
         tags = {**job.run_tags, **_tags(request)}
@@ -153,11 +152,11 @@ class InProcessDaemon:
     def execute(
         self, queued: QueuedRun, *, raise_on_error: bool = False
     ) -> dg.ExecuteInProcessResult | None:
-        """Execute a queued Dagster run, by the definitions of now.
+        """Execute a queued Dagster run with the current definitions.
 
         Returns:
-            None if it was terminated in the queue; or if there is nothing any more that it could
-            execute, so that it is on record as failed.
+            None if the run was terminated in the queue, or if the definitions no longer have its
+            assets, in which case it is recorded as failed.
         """
         run = self._instance.get_run_by_id(queued.run_id)
         if run is None or run.status is not _WAITING:
@@ -180,7 +179,7 @@ class InProcessDaemon:
     ) -> dg.ExecuteInProcessResult:
         """Materialize assets and evaluate their checks, as Dagster's own asset job does.
 
-        A range of partitions is asked for by Dagster's two tags for it.
+        For a range of partitions give Dagster's two range tags.
         """
         job = self._definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
@@ -193,13 +192,13 @@ class InProcessDaemon:
         )
 
     def advance(self) -> list[dg.ExecuteInProcessResult]:
-        """Do what is heavy and due now; return the Dagster runs of the advance job."""
+        """Tick the advance sensor, execute the runs that it launches, and return their results."""
         return [self.launch(request) for request in self.requests(ADVANCE_SENSOR)]
 
     def drive(self) -> list[dg.ExecuteInProcessResult]:
-        """Advance all batch runs to their end, time passing whenever a provider is waited for.
+        """Advance all batch runs to their end; let time pass to wait for a provider.
 
-        Gives up when nothing has happened for as long as it waits.
+        Gives up when nothing has happened for the sum of ``waits_s``.
         """
         results: list[dg.ExecuteInProcessResult] = []
         waits = iter(self._waits_s)
@@ -218,7 +217,7 @@ class InProcessDaemon:
         return results
 
     def serve(self, *, raise_on_error: bool = False) -> list[dg.ExecuteInProcessResult]:
-        """Materialize whatever is ready, until a tick asks for nothing and ends nothing."""
+        """Execute materialize runs until a tick requests nothing and ends no waiter."""
         results: list[dg.ExecuteInProcessResult] = []
         while True:
             before = self._open_waiters()
@@ -228,16 +227,16 @@ class InProcessDaemon:
             results += [self.launch(request, raise_on_error=raise_on_error) for request in asked]
 
     def finish(self, *, raise_on_error: bool = False) -> list[dg.ExecuteInProcessResult]:
-        """Do all that the daemon would do until nothing is left, or nothing helps.
+        """Advance and serve until all waiters have ended, or nothing changes any more.
 
         Returns:
-            The Dagster runs of assets.
+            The materialize runs.
 
         Raises:
-            dagster.Failure: ``raise_on_error`` is set, and a partition did not materialize; or
-                whatever else an asset's function has raised then.
+            dagster.Failure: ``raise_on_error`` is set, and a partition did not materialize. An
+                exception of an asset's function is raised as it is.
         """
-        results = self.serve(raise_on_error=raise_on_error)  # ends what nobody wants any more
+        results = self.serve(raise_on_error=raise_on_error)  # also cancels moot waiters
         while self._store.count_open_runs(self._namespace) or self._open_waiters():
             self.drive()
             served = self.serve(raise_on_error=raise_on_error)
@@ -247,7 +246,7 @@ class InProcessDaemon:
         return results
 
     def _target(self, request: dg.RunRequest) -> tuple[Any, list[dg.AssetKey] | None]:
-        """Return the job of a request, and which of its assets are selected (None: all)."""
+        """Return the job of a run request, and the assets that it selects (None: all)."""
         definitions, keys = self._definitions, request.asset_selection
         if keys is None and request.asset_check_keys is None:
             return definitions.resolve_job_def(request.job_name or ADVANCE_JOB), None
@@ -274,6 +273,6 @@ class InProcessDaemon:
 
 
 def _tags(request: dg.RunRequest) -> dict[str, str]:
-    """Return the tags of a request's Dagster run, as Dagster's daemon sets them."""
+    """Return the tags of a run request's Dagster run, as Dagster's daemon sets them."""
     key = {} if request.run_key is None else {TAG_RUN_KEY: request.run_key}
     return {**request.tags, **key, TAG_SERVED_IN_PROCESS: "true"}

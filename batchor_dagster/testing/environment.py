@@ -1,4 +1,4 @@
-"""The environment in which every provider is the simulator."""
+"""Environment variables by which the SDKs of all providers call the simulator."""
 
 import os
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ _TAKEN_AWAY = (
     "OPENAI_ORG_ID",
     "OPENAI_PROJECT_ID",
 )
-"""Variables of the SDKs that would lead somebody's real account, or Vertex AI, into a test."""
+"""Variables by which the SDKs would call a real account, or Vertex AI."""
 
 
 @contextmanager
 def simulated_environment(simulator: Simulator) -> Iterator[None]:
-    """Lead the SDKs of all providers to a simulator; afterwards everything is as it was.
+    """Make the SDKs of all providers call a simulator; restore the environment afterwards.
 
-    Sets their variables for base URL and key, takes away those that name other accounts, passes
-    proxies by, and estimates tokens from bytes, so that no vocabulary is downloaded.
+    Sets their variables for base URL and key, removes those that name other accounts, bypasses
+    proxies, and has tokens estimated from bytes, so that no vocabulary is downloaded.
     """
     hosts = {name: _with_loopback(os.environ.get(name)) for name in ("NO_PROXY", "no_proxy")}
     settings = {**simulator.environment, **hosts, "BATCHOR_VOCABULARY": "off"}

@@ -1,4 +1,4 @@
-"""Materializing batch assets in a test: request, sensors and provider in one process."""
+"""``materialize_batch_assets``: request, sensors and provider in the process of a test."""
 
 import shutil
 import tempfile
@@ -28,13 +28,13 @@ from batchor_dagster.testing.result import BatchMaterializeResult
 
 @dataclass(frozen=True, kw_only=True)
 class _Partitions:
-    """What one request asks for: a partition, a range by its tags, or what has none."""
+    """The partitions of one request: one key, a range by its tags, or none."""
 
     key: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
 
     def keys_of(self, asset: Any, instance: dg.DagsterInstance) -> Sequence[str | None]:
-        """Return the partitions of an asset that are asked for; None stands for all of it."""
+        """Return the requested partitions of an asset; None for one without partitions."""
         if not self.tags:
             return [self.key]
         ends = dg.PartitionKeyRange(
@@ -60,44 +60,44 @@ def materialize_batch_assets(
     folder: Path | None = None,
     raise_on_error: bool = True,
 ) -> BatchMaterializeResult:
-    """Materialize batch assets, and others around them, against a simulated provider.
+    """Materialize batch assets, and assets around them, against a simulated provider.
 
-    As ``dagster.materialize``, with all that comes after the request: both sensors, the advance
-    job and the materialize runs are executed in this process, by the code that runs in production,
-    until everything is materialized or nothing helps any more. Nothing waits: time is moved, for
-    the provider and for the batch runs, and never for Dagster.
+    Like ``dagster.materialize``, but after the requests it also runs both sensors, the job
+    ``batchor_advance`` and the materialize runs in this process, with the code of production, until
+    everything is materialized or nothing changes any more. It does not wait: it moves the time of
+    the provider and of the batch runs, but not that of Dagster.
 
-    Every provider's resource is led to the simulator, whatever it says. Of a ``Definitions``, the
-    resource ``batchor`` and each ``BatchParquetIOManager`` are led to ``folder``; other resources
-    are used as they are. What you give as ``resources`` is used as it is, but for accounts. What is
-    missing is made: ``batchor``, ``openai``, ``anthropic``, ``gemini``, and as ``io_manager`` a
-    ``BatchParquetIOManager`` in ``folder``.
+    Every provider's resource calls the simulator, whatever its configuration. The resource
+    ``batchor`` and each ``BatchParquetIOManager`` of ``Definitions`` are moved to ``folder``; other
+    resources are used as they are. Those in ``resources`` are used as they are, except accounts. It
+    makes what is missing: ``batchor``, ``openai``, ``anthropic``, ``gemini``, and as ``io_manager``
+    a ``BatchParquetIOManager`` in ``folder``.
 
-    Partitioned assets are asked for once for each key, in one run of their own; assets without
-    partitions before them or, where they depend on them, afterwards, as by a backfill. Where an
-    asset depends on its own earlier partitions, each is seen through before the next: name them in
-    their order.
+    Each partition key has a request of its own. Assets without partitions are requested before the
+    partitioned ones, or after them if they depend on them, as in a backfill. If an asset depends on
+    its own earlier partitions, each is materialized before the next is requested: give the keys in
+    order.
 
     Args:
-        assets: Assets and asset checks, or the whole ``Definitions`` of a code location, which has
-            to have the sensors of ``build_batch_sensors``.
-        selection: Which of them, as for ``dagster.materialize``; default: all.
+        assets: Assets and asset checks, or the whole ``Definitions`` of a code location, which have
+            to include the sensors of ``build_batch_sensors``.
+        selection: The assets to materialize, as for ``dagster.materialize``; default: all.
         partition_key: One partition.
-        partition_keys: Several, each in a Dagster run of its own.
+        partition_keys: Several partitions, each in a Dagster run of its own.
         partition_range: First and last of several partitions in one Dagster run.
-        run_config: Of the runs that ask.
-        tags: Of the runs that ask.
-        resources: Instead of those of the ``Definitions``, and beside them.
+        run_config: Run configuration of the requests.
+        tags: Tags of the requests.
+        resources: Resources that replace those of the ``Definitions``, or are added to them.
         instance: A Dagster instance; default: one in memory, which the result keeps.
-        simulator: As the fixture gives it, with faults and answers of your own; default: one that
-            answers for as long as this call lasts.
-        folder: Where state and results are kept; default: a folder that goes with the result.
-            Given again, together with the instance, it goes on with what was materialized before.
-        raise_on_error: Raise what fails first; otherwise the result says what failed.
+        simulator: The simulator of the fixture, with faults and answers of your own; default: a new
+            one for this call.
+        folder: Where state and results are kept; default: a new folder that is removed with the
+            result. A second call with the same folder and instance goes on from the first.
+        raise_on_error: Raise the first failure; otherwise the result names what failed.
 
     Raises:
-        dagster.Failure: A partition's verdict is that it failed, an asset was not materialized for
-            another reason, or its blocking check failed, and ``raise_on_error`` is set.
+        dagster.Failure: ``raise_on_error`` is set, and a partition got the verdict that it failed,
+            an asset was not materialized for another reason, or its blocking check failed.
         ConfigurationError: There is no batch asset, or its resource or the sensors are missing.
         ValueError: The selected assets have several kinds of partitions, or keys are missing.
     """
@@ -122,7 +122,7 @@ def materialize_batch_assets(
 
 
 class _Attempt:
-    """One call: what it has asked for, and what came of it."""
+    """One call of ``materialize_batch_assets``: its requests and their results."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _Attempt:
         run_config: Any,
         tags: dict[str, str],
     ) -> None:
-        """Ask for what is selected, and see it through; stop at what others would build on."""
+        """Materialize the selected assets wave by wave; stop after a wave that has problems."""
         waves = list(self._location.waves(selection))
         if any(wave.is_partitioned for wave in waves) != bool(partitions):
             raise ValueError(
@@ -184,7 +184,7 @@ class _Attempt:
                 break
 
     def _wanted_of(self, wave: Wave, partitions: Sequence[_Partitions]) -> list[Wanted]:
-        """Return the assets of a wave with each of the partitions that are asked for."""
+        """Return the assets of a wave, each with every requested partition."""
         return [
             (key, partition)
             for one in (partitions if wave.is_partitioned else [_Partitions()])
@@ -196,10 +196,10 @@ class _Attempt:
         self._served += self._daemon.finish(raise_on_error=self._raise_on_error)
 
     def result(self, folder: Path, ledger: Mapping[str, Any]) -> BatchMaterializeResult:
-        """Return what came of it.
+        """Return the result.
 
         Raises:
-            dagster.Failure: Something is amiss, and that is to be raised.
+            dagster.Failure: There are problems, and ``raise_on_error`` is set.
         """
         problems = self._problems(self._wanted)
         if problems and self._raise_on_error:
@@ -218,12 +218,12 @@ class _Attempt:
         )
 
     def _problems(self, wanted: Sequence[Wanted]) -> list[str]:
-        """Return why something that is wanted by now is not there."""
+        """Return why assets of ``wanted`` are not materialized."""
         outcome = Outcome(self._location.graph, [*self._requests, *self._served])
         return self._failures() or outcome.problems(wanted)
 
     def _failures(self) -> list[str]:
-        """Return what has failed for good by now."""
+        """Return the failures of requests and of waiters."""
         failed = [
             f"{event.step_key}: {failure_message(event)}"
             for asked in self._requests
@@ -244,7 +244,7 @@ class _Attempt:
         return self._runner.store.list_waiters(namespace=self._runner.namespace)
 
     def _all_runs(self) -> list[RunRecord]:
-        """Return the batch runs that somebody has asked for, newest first."""
+        """Return the batch runs that hold partitions, newest first."""
         store = self._runner.store
         runs = store.list_runs(namespace=self._runner.namespace)
         return [run for run in runs if store.list_members(run.run_id)]

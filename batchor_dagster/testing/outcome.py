@@ -1,4 +1,4 @@
-"""What is there after some Dagster runs, and what is not, of all that was asked for."""
+"""Compare what some Dagster runs materialized with what a test asked for."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -8,15 +8,15 @@ import dagster as dg
 from batchor_dagster.constants import TAG_PARTITION
 
 Wanted = tuple[dg.AssetKey, str | None]
-"""An asset, and one of its partitions (None: it has none)."""
+"""An asset and one of its partitions; None if it has none."""
 
 
 class Outcome:
-    """What some Dagster runs have left behind.
+    """The materializations, check evaluations and failures of some Dagster runs.
 
     Args:
-        graph: The assets of the code location.
-        runs: In their order.
+        graph: The asset graph of the code location.
+        runs: The Dagster runs, in order.
     """
 
     def __init__(self, graph: Any, runs: Iterable[dg.ExecuteInProcessResult]) -> None:
@@ -28,7 +28,7 @@ class Outcome:
             self._add(run)
 
     def problems(self, wanted: Sequence[Wanted]) -> list[str]:
-        """Return why something is not there, but for what only lacks what it builds on."""
+        """Return why assets are not materialized, unless they only lack an upstream one."""
         missing = {one for one in wanted if one not in self._stored and self._is_storable(one)}
         lacking = {key for key, _ in missing}
         found = [
@@ -61,7 +61,7 @@ class Outcome:
         )
 
     def _blocks(self, wanted: Wanted) -> Iterator[str]:
-        """Yield why what is stored is not to be built on."""
+        """Yield the blocking checks of a stored asset that failed or were not evaluated."""
         key, partition = wanted
         for check_key in sorted(self._graph.get(key).check_keys):
             if not self._graph.get(check_key).blocking:
@@ -75,7 +75,7 @@ class Outcome:
 
 
 def failure_message(event: dg.DagsterEvent) -> str:
-    """Return what a step failed with: its own words, or what its function has raised."""
+    """Return the message of a failed step: its ``Failure``, or the exception of its function."""
     data = event.step_failure_data
     if data.user_failure_data is not None and data.user_failure_data.description:
         return str(data.user_failure_data.description)
@@ -86,7 +86,7 @@ def failure_message(event: dg.DagsterEvent) -> str:
 
 
 def _op(event: dg.DagsterEvent) -> str:
-    """Return the op, or the graph, that a step is of."""
+    """Return the op or graph of a step."""
     return str(event.step_key).split(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""The resources of a test: the user's own, led to the simulator and to a folder of the test."""
+"""The resources of a test: the user's own, with the simulator and the test's folder."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _OF_REAL_ACCOUNTS = ("organization", "project", "workspace", "cloud_project", "l
 
 
 class TimedBatchorResource(BatchorResource):
-    """A ``BatchorResource`` whose time a test moves."""
+    """A ``BatchorResource`` with the clock of a test."""
 
     _clock: Clock = PrivateAttr()
 
@@ -49,12 +49,12 @@ class TimedBatchorResource(BatchorResource):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a test keeps its things, and who answers.
+    """The folder, the simulator and the clock of a test.
 
     Attributes:
-        folder: Of the test.
-        simulator: In the place of every provider.
-        clock: Moves the batch runs' time.
+        folder: Where state and results are kept.
+        simulator: Replaces every provider.
+        clock: The clock of the batch runs.
     """
 
     folder: Path
@@ -64,13 +64,13 @@ class Place:
     def resources(
         self, found: Mapping[str, Any], given: Mapping[str, Any], accounts: Iterable[str]
     ) -> dict[str, Any]:
-        """Return the resources to run with.
+        """Return the resources of the test's code location.
 
         Args:
-            found: Those of the user's ``Definitions``: what of ours writes to a place of its own
-                is led to the folder.
-            given: Those that the test gives itself: they go where it says.
-            accounts: Resource keys of the providers that the batch assets want.
+            found: Resources of the user's ``Definitions``. ``batchor`` and each
+                ``BatchParquetIOManager`` are moved to the folder.
+            given: Resources that the test gives; they are used as they are, except accounts.
+            accounts: Resource keys of the accounts that the batch assets use.
         """
         ours = {
             key: _in_folder(value, self.folder)
@@ -97,7 +97,7 @@ class Place:
         )
 
     def _account(self, key: str, resource: Any) -> ProviderBatchResource:
-        """Return a provider's resource that reaches nothing but the simulator."""
+        """Return a copy of an account's resource that calls only the simulator."""
         if not isinstance(resource, ProviderBatchResource):
             if key not in _ACCOUNTS:
                 raise ConfigurationError(
@@ -127,12 +127,12 @@ def _in_folder(manager: BatchParquetIOManager, folder: Path) -> BatchParquetIOMa
 
 
 def _changed(resource: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a copy of a resource, its environment variables read."""
+    """Return a changed copy of a resource, its environment variables read."""
     return type(resource)(**_fields(resource, type(resource), changes))
 
 
 def _fields(resource: Any, kind: type[BaseModel], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a kind of resource, changed; those that are changed are not read."""
+    """Return the fields of a resource with some changed; their old values are not read."""
     return {
         name: changes[name] if name in changes else _read(getattr(resource, name))
         for name in kind.model_fields
@@ -140,5 +140,5 @@ def _fields(resource: Any, kind: type[BaseModel], changes: Mapping[str, Any]) ->
 
 
 def _read(value: Any) -> Any:
-    """Return what an ``EnvVar`` stands for, or the value itself."""
+    """Return the value of an ``EnvVar``, or the value itself."""
     return value.get_value() if hasattr(value, "get_value") else value

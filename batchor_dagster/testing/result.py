@@ -1,4 +1,4 @@
-"""What came of materializing batch assets in a test."""
+"""``BatchMaterializeResult``: the result of materializing batch assets in a test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,23 +16,22 @@ AssetName = dg.AssetKey | str
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMaterializeResult:
-    """The outcome of ``materialize_batch_assets``.
+    """The result of ``materialize_batch_assets``.
 
     Attributes:
-        success: Whether every asset that was selected is materialized, for each partition that was
-            asked for, and no blocking check of theirs has failed.
-        problems: Why something is not there, for people; what only lacks what it builds on is not
-            named.
-        requests: The Dagster runs that asked, in their order.
-        dagster_runs: All Dagster runs of assets: those that asked, and those that the sensor
-            launched to materialize what was answered.
-        batch_runs: The batch runs that were opened, with their counts and costs, oldest first.
-        ledger: What the simulated provider knows since it was started: its batches, how many
-            requests it executed (``executed``), and each of them (``entries``).
+        success: Whether every selected asset was materialized for every requested partition, and no
+            blocking check failed.
+        problems: Why assets were not materialized, as texts; assets that only lack an upstream
+            asset are not named.
+        requests: The requests, in order.
+        dagster_runs: The requests, then the materialize runs that the sensor launched.
+        batch_runs: The batch runs of this call, with their counts and costs, oldest first.
+        ledger: The simulator's report since it was started: its batches, how many requests it
+            executed (``executed``), and each of them (``entries``).
         folder: Where the state and, unless you gave another IO manager, the results are. A folder
             that was not given is removed together with the result.
         instance: The Dagster instance.
-        definitions: What was run.
+        definitions: The definitions that were run.
     """
 
     success: bool
@@ -47,18 +46,18 @@ class BatchMaterializeResult:
 
     @property
     def executed_requests(self) -> int:
-        """How many requests the provider has executed since it was started."""
+        """How many requests the simulator has executed since it was started."""
         return int(self.ledger["executed"])
 
     def value(
         self, asset: AssetName, partition_key: str | None = None, *, python_type: Any = pl.DataFrame
     ) -> Any:
-        """Return what is stored of an asset or of one of its partitions, by its IO manager.
+        """Load an asset, or one of its partitions, with its IO manager.
 
         Args:
             asset: Any asset of the code location.
             partition_key: One of its partitions.
-            python_type: What the IO manager is asked for.
+            python_type: The type to load.
         """
         return self.definitions.load_asset_value(
             _key(asset),
@@ -91,7 +90,7 @@ class BatchMaterializeResult:
         """Return the metadata of an asset's newest materialization, as plain values.
 
         Raises:
-            KeyError: It was not materialized.
+            KeyError: The asset, or the partition, was not materialized.
         """
         for each in reversed(self.materializations(asset)):
             if partition_key in (None, each.partition):

@@ -1,4 +1,4 @@
-"""The function behind a batch asset, to be tested like any other."""
+"""``row_function``: the decorated function of a batch asset, for unit tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from batchor_dagster.asset.declaration import function_of
 def row_function(asset: dg.AssetsDefinition) -> Callable[..., Any]:
     """Return the function that ``@batch_asset`` decorated, as it was written.
 
-    Called with the arguments that it names, it returns the rows that would be asked: without a
-    run, a resource or a provider. Where it takes a context, give it
+    Called with its arguments, it returns the rows that a request would ask, without a run, a
+    resource or a provider. If it takes a context, give it
     ``dagster.build_asset_context(partition_key=…)``.
 
     Raises:
-        ConfigurationError: It is no batch asset.
+        ConfigurationError: ``asset`` is no batch asset.
     """
     found = function_of(asset)
     if found is None:

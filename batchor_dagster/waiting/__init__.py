@@ -1,1 +1,1 @@
-"""Who waits for answers, what keeps their backfills open, and how they are served."""
+"""Waiters: what each request asked for, the holds of their backfills, and their Dagster runs."""

@@ -1,4 +1,4 @@
-"""What a Dagster run that has failed leaves behind: what is stored, and what must not run."""
+"""Read from a failed Dagster run which assets it stored and which checks it failed or missed."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ class Attempt:
     """A failed Dagster run of a launch.
 
     Attributes:
-        done: The assets that it has materialized, for all partitions.
-        failed_checks: The blocking checks that have found an error, with what they say.
-        pending_checks: The checks that it did not come to evaluate.
+        done: The assets that it materialized for every partition of the launch.
+        failed_checks: The blocking checks that failed with severity ERROR, with their descriptions.
+        pending_checks: The checks that it planned and did not evaluate.
     """
 
     done: frozenset[str]
@@ -32,7 +32,7 @@ class Attempt:
 
     @classmethod
     def of(cls, instance: dg.DagsterInstance, run: dg.DagsterRun, launch: Launch) -> "Attempt":
-        """Read what a Dagster run has left, from its event log."""
+        """Read the event log of a finished Dagster run."""
         stored: dict[str, set[str | None]] = defaultdict(set)
         planned: set[dg.AssetCheckKey] = set()
         evaluated: set[dg.AssetCheckKey] = set()

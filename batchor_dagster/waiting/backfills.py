@@ -1,4 +1,4 @@
-"""Keeping holds and backfills in step with those who wait."""
+"""Look up backfills and their holds; reopen lost holds and close those that no waiter needs."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
@@ -28,11 +28,12 @@ _UNFINISHED = [
 
 
 class Backfills:
-    """A look at the instance's backfills and holds during one tick; asks for each only once.
+    """The instance's backfills and holds during one tick; each is read once.
 
     Args:
         instance: The Dagster instance.
-        repository: The code location's, as ``name@location``: others' holds are not touched.
+        repository: Of the code location, as ``name@location``. Holds of other repositories are
+            left alone.
     """
 
     def __init__(self, instance: dg.DagsterInstance, repository: str | None) -> None:
@@ -43,10 +44,10 @@ class Backfills:
         self.hold: Callable[[str], HoldState] = lru_cache(maxsize=None)(self._hold)
 
     def open_holds(self) -> list[dg.DagsterRun]:
-        """Return this code location's holds that are open.
+        """Return the open holds of this code location.
 
-        Ask before the waiters are read: a request records its waiter before it opens a hold, so
-        that every hold found here has its waiter among those read later.
+        Call it before reading the waiters: a request records its waiter before it opens a hold, so
+        every hold that this returns has its waiter among those that are read later.
         """
         runs = self._instance.get_runs(
             dg.RunsFilter(tags={TAG_KIND: RunKind.HOLD.value}, statuses=_UNFINISHED)
@@ -56,14 +57,14 @@ class Backfills:
         return mine
 
     def close_unneeded(self, holds: Sequence[dg.DagsterRun], needed: Collection[str | None]) -> int:
-        """Close the holds of backfills that nobody waits for; return their number.
+        """Close the holds of backfills without open waiters; return how many were closed.
 
-        They end in success, failed partitions included (those are booked by their own Dagster
-        runs), and as cancelled only where the backfill is being cancelled. One that Dagster gives
-        up ends when its hold has, whoever still waits in its name.
+        A hold ends in success, also where partitions failed: the materialize runs of those have
+        told Dagster so. It ends as cancelled only if its backfill is being cancelled, or if Dagster
+        has given the backfill up, whoever still waits in its name.
 
         Args:
-            holds: Open ones.
+            holds: Open holds.
             needed: The backfills of all open waiters, read after the holds.
         """
         closed = 0
@@ -82,11 +83,11 @@ class Backfills:
         return closed
 
     def reason_to_end(self, spec: LaunchSpec) -> str | None:
-        """Return why nobody wants what a request asked for any more, or None."""
+        """Return why a request's backfill or hold ends its waiters; None if they go on."""
         return self.reason_to_end_all(spec.backfill, spec.hold)
 
     def reason_to_end_all(self, backfill: str | None, hold: str | None) -> str | None:
-        """Return why nobody wants what a backfill or a hold stands for any more, or None."""
+        """Return why a backfill or hold ends its waiters; None if they go on."""
         if backfill and self.state(backfill) is BackfillState.CANCELLING:
             return f"backfill {backfill} was cancelled"
         if hold and hold not in self._open and self._was_terminated(hold, backfill):
@@ -94,7 +95,7 @@ class Backfills:
         return None
 
     def is_lost(self, backfill: str | None, hold: str | None) -> bool:
-        """Whether a hold is gone while its backfill is in progress."""
+        """Whether a hold has ended or was deleted while its backfill is in progress."""
         if backfill is None or hold is None or hold in self._open:
             return False
         return self.hold(hold) in _LOST and self.state(backfill) is BackfillState.OPEN
@@ -106,13 +107,13 @@ class Backfills:
         kind: HoldKind,
         unpartitioned: Collection[dg.AssetKey],
     ) -> str | None:
-        """Open the hold of a waiter again where it is missing while its backfill is in progress.
+        """Open a new hold for a waiter whose hold is lost while its backfill is in progress.
 
         Args:
             store: The control plane.
-            waiter: An open one.
-            kind: Of the new hold.
-            unpartitioned: Those of the waiter's assets that have no partitions.
+            waiter: An open waiter.
+            kind: Kind of the new hold.
+            unpartitioned: The waiter's assets without partitions.
 
         Returns:
             A warning to log, or None.

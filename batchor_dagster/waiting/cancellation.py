@@ -1,7 +1,8 @@
 """Cancel waiters whose backfill, hold, request, asset or partition is gone; reopen lost holds.
 
-Most of it is found out for many waiters at once: by asset, backfill and hold. What has to be asked
-of each waiter is asked of some in every tick, in turns.
+Assets, backfills and holds are looked up once for all waiters that share them. What has to be
+checked waiter by waiter (partitions, holds that were never opened) is checked for
+``WAITERS_PER_TURN`` of them in each tick, in turns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,24 +23,24 @@ from batchor_dagster.waiting.time_box import TICK_SECONDS, TimeBox
 from batchor_dagster.waiting.waiters import AssetWaiter, change_waiter, dagster_runs, load_waiters
 
 WAITERS_PER_TURN = 500
-"""So many waiters are looked at one by one in a tick."""
+"""How many waiters one tick checks one by one."""
 
 RUNS_PER_TURN = 50
-"""So many batch runs that stand still are looked at in a tick, those of the longest first."""
+"""How many batch runs without progress one tick looks at; the longest without progress first."""
 
 SECONDS = TICK_SECONDS / 2
-"""The rest of a tick is for what is ready."""
+"""The rest of a tick serves the waiters whose batch runs have finished."""
 
 GROUP_FIELDS = ("backfill", "hold", "repository")
-"""Of a waiter's payload: what it may be ended by together with others."""
+"""The payload fields by which many waiters are ended together."""
 
 _OVERLAP_S = 60.0
-"""The clocks of Dagster's processes may differ by so much."""
+"""How far the clocks of Dagster's processes may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """Why, and as what, a waiter is to be ended."""
+    """The state in which a waiter ends, and the reason."""
 
     state: WaiterState
     reason: str
@@ -50,19 +51,19 @@ def _cancelled(reason: str) -> Ending:
 
 
 class Cancellation:
-    """Finds the waiters that are to be ended, during one tick.
+    """Ends waiters, and reopens their lost holds, during one tick.
 
     Args:
         context: Of the tick.
         store: The control plane.
-        namespace: Whose waiters these are.
-        location: What is defined.
-        backfills: Their states; its holds have been read.
-        hold_kind: How a lost hold is opened again.
-        now: By the clock of the batch runs.
+        namespace: The namespace whose waiters are looked at.
+        location: What the code location defines.
+        backfills: The backfills and holds; ``open_holds`` was called.
+        hold_kind: Kind of a hold that is opened again.
+        now: The time by the clock of the batch runs.
 
     Attributes:
-        stuck: The waiters that were ended because nothing moves, with the reason.
+        stuck: The waiters that ended because their batch runs made no progress, with the reasons.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class Cancellation:
         self.stuck: list[tuple[AssetWaiter, str]] = []
 
     def end_groups(self, groups: Sequence[WaiterGroup]) -> None:
-        """End what belongs to assets that are gone, and to cancelled backfills and holds.
+        """Cancel waiters of missing assets and cancelled backfills and holds; reopen lost holds.
 
-        What there is no time for is found again by the next tick.
+        The next tick does what this one has no time for.
         """
         mine = [g for g in groups if self._location.serves(g.asset, g.fields[2])]
         for asset in sorted({group.asset for group in mine}):
@@ -109,7 +110,7 @@ class Cancellation:
                 self._reopen(self._all(payload=payload))
 
     def end_terminated(self, since: float | None) -> None:
-        """End the waiters whose requests were terminated after an instant (Unix time)."""
+        """Cancel the waiters whose requests were terminated after an instant (Unix time)."""
         if since is None:
             return
         after = datetime.fromtimestamp(since - _OVERLAP_S, UTC)
@@ -122,7 +123,7 @@ class Cancellation:
                     self.end(waiter.stored, ending)
 
     def end_stuck(self) -> None:
-        """End the waiters whose batch runs have not moved for longer than their assets allow."""
+        """Fail waiters whose batch runs made no progress for their asset's ``max_wait_hours``."""
         declared = self._location.declarations.values()
         hours = min((one.max_wait_hours for one in declared), default=0)
         before = self._now - timedelta(hours=hours)
@@ -137,13 +138,13 @@ class Cancellation:
                     self.stuck.append((waiter, ending.reason))
 
     def take_turn(self, after: str | None) -> str | None:
-        """Look at the next few waiters one by one.
+        """Check the next ``WAITERS_PER_TURN`` waiters one by one.
 
         Args:
-            after: The last waiter of the turn before; None begins with the oldest.
+            after: The last waiter of the previous turn; None begins with the oldest.
 
         Returns:
-            The last one of this turn; None if no others are left.
+            The last waiter of this turn; None once all were checked.
         """
         waiters = self._store.list_waiters(
             namespace=self._namespace,
@@ -166,13 +167,13 @@ class Cancellation:
         return after if len(waiters) == WAITERS_PER_TURN else None
 
     def ending(self, waiter: AssetWaiter) -> Ending | None:
-        """Return why a waiter is to be ended, or None."""
+        """Return why a waiter has to be cancelled; None if it goes on."""
         gone = self._what_is_gone(waiter.stored)
         gone = gone or self._backfills.reason_to_end(waiter.spec) or self._was_terminated(waiter)
         return None if gone is None else _cancelled(gone)
 
     def end(self, waiter: Waiter, ending: Ending) -> None:
-        """End a waiter, and with the last one its batch run."""
+        """End a waiter; the store cancels the batch run with its last waiter."""
         keeps_work = not LaunchSpec.of_waiter(waiter).cancel_on_termination
         ended = self._store.end_waiter(
             waiter.waiter_id, ending.state, ending.reason, keeps_work=keeps_work
@@ -181,7 +182,7 @@ class Cancellation:
             self._log.info("batch run %s is cancelled: %s", waiter.run_id, ending.reason)
 
     def _all(self, **which: Any) -> Iterator[Waiter]:
-        """Yield all open waiters of a kind, while there is time; the caller may end them."""
+        """Yield the open waiters that match, while there is time; the caller may end them."""
         which.setdefault("assets", self._location.only_assets)
         after: str | None = None
         while True:
@@ -213,7 +214,7 @@ class Cancellation:
         if reason is not None or not self._location.has(waiter.asset):
             return reason
         keys = waiter.partitions or ("",)
-        # Some of several are given up by their launches.
+        # A launch gives up single partitions by itself.
         if any(self._location.has_partition(waiter.asset, key) for key in keys):
             return None
         if not self._location.is_settled(waiter.asset):
@@ -221,7 +222,7 @@ class Cancellation:
         return f"partition {keys[0]!r} of {waiter.asset!r} is not defined any more"
 
     def _was_terminated(self, waiter: AssetWaiter) -> str | None:
-        """Return why nobody wants a waiter any more whose requests were all terminated."""
+        """Return why a waiter is cancelled if all of its requests were terminated, else None."""
         run = waiter.dagster_run
         if run is None or run.status is not dg.DagsterRunStatus.CANCELED:
             return None
@@ -229,7 +230,7 @@ class Cancellation:
         still = [r for r in joined.values() if r.status is not dg.DagsterRunStatus.CANCELED]
         if not still:
             return f"the request's Dagster run {run.run_id} was terminated"
-        heir = still[0].run_id  # others have asked for the same: it is theirs from now on
+        heir = still[0].run_id  # a later request asked for the same: the waiter becomes its own
 
         def inherit(stored: Waiter) -> dict[str, Any]:
             rest = [run_id for run_id in stored.payload["joined"] if run_id != heir]
@@ -239,7 +240,7 @@ class Cancellation:
         return None
 
     def _stands_still(self, waiter: AssetWaiter, moved_at: datetime) -> Ending | None:
-        """Return why a waiter fails whose batch run has not moved for too long."""
+        """Return why a waiter fails because its batch run made no progress; None if it goes on."""
         declaration = self._location.declarations[waiter.stored.asset]
         since = self._now - max(moved_at, waiter.stored.created_at)
         if since <= timedelta(hours=declaration.max_wait_hours):

@@ -1,4 +1,4 @@
-"""What a code location defines, and for how long it has been so."""
+"""What a code location defines now, and for how long ticks have seen it like this."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.partitions import DefinedPartitions
 
 _LONGEST_GAP_S = 300.0
-"""Of two ticks: what was defined in between is not known for longer."""
+"""A longer gap between two ticks counts as this long: nobody saw what was defined meanwhile."""
 
 
 class Seen(BaseModel):
-    """How an asset was defined in the ticks so far.
+    """How the latest ticks saw an asset defined.
 
     Attributes:
-        definition: Identifies its partitions, as code defines them; None: it was not defined.
-        for_s: For how many seconds ticks have seen that.
+        definition: A digest of its partitions definition; None if the asset was not defined.
+        for_s: For how many seconds ticks have seen the same.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -30,19 +30,19 @@ class Seen(BaseModel):
 
 
 class CodeLocation:
-    """What the sensors of a code location are there for, during one tick.
+    """The batch assets that the sensors of a code location serve, during one tick.
 
-    A definition that is gone for a moment (a rollback, another environment) must not cancel what
-    was paid for: it is believed to be gone when ticks have seen nothing else for a while.
+    A definition that is missing for a moment (a rollback, another environment) must not cancel
+    batches that were paid for. So an asset counts as gone only after ticks have missed it for
+    ``gone_after_s`` seconds.
 
     Args:
         declarations: The batch assets, by name.
-        repository: Its definitions.
+        repository: The code location's definitions.
         label: Of the repository, as ``name@location``; None for one that is not deployed.
-        only: The assets that the sensors serve, where they do not serve all of the repository:
-            all others are none of their business.
-        gone_after_s: For how many seconds a definition has to be missing.
-        instance: Knows the dynamic partitions.
+        only: The assets that the sensors serve; None for all of the repository.
+        gone_after_s: Seconds after which a missing definition counts as gone.
+        instance: Holds the dynamic partitions.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class CodeLocation:
     def see(
         self, assets: Iterable[str], before: Mapping[str, Seen], elapsed_s: float
     ) -> dict[str, Seen]:
-        """Look at the definitions of some assets; return what the next tick has to be told.
+        """Look at the definitions of some assets; return what the next tick needs as ``before``.
 
         Args:
-            assets: Those that somebody waits for.
-            before: What the tick before has returned.
-            elapsed_s: Seconds since then.
+            assets: The assets that have waiters.
+            before: What the previous tick returned.
+            elapsed_s: Seconds since the previous tick.
         """
         seen = {}
         for asset in assets:
@@ -84,28 +84,28 @@ class CodeLocation:
         return seen
 
     def serves(self, asset: str, repository: str | None) -> bool:
-        """Whether a waiter is the business of these sensors."""
+        """Whether these sensors serve the waiters of an asset in a repository (None: unknown)."""
         if self._only is not None and asset not in self._only:
             return False
         return None in (repository, self._label) or repository == self._label
 
     @cached_property
     def only_assets(self) -> list[str] | None:
-        """The assets whose waiters are looked at; None for all."""
+        """The assets whose waiters these sensors look at; None for all."""
         return None if self._only is None else sorted(self._only)
 
     def has(self, asset: str) -> bool:
-        """Whether there is a batch asset of this name now."""
+        """Whether a batch asset of this name is defined now."""
         return asset in self.declarations
 
     def has_partition(self, asset: str, key: str) -> bool:
-        """Whether a batch asset has a partition now."""
+        """Whether a batch asset, which is defined, has this partition now."""
         return self.partitions.has(self.declarations[asset].partitions_def, key)
 
     def is_settled(self, asset: str) -> bool:
-        """Whether what is missing of an asset is taken to be gone.
+        """Whether a missing asset, or missing partitions of an asset, count as gone.
 
-        Dynamic partitions are deleted by somebody, and not by a deployment: they are gone at once.
+        A user deletes dynamic partitions, and no deployment does: these are gone at once.
         """
         declaration = self.declarations.get(asset)
         if declaration and isinstance(declaration.partitions_def, dg.DynamicPartitionsDefinition):
@@ -114,13 +114,13 @@ class CodeLocation:
         return seen is not None and seen.for_s >= self._gone_after_s
 
     def why_gone(self, asset: str) -> str | None:
-        """Return the reason that ends all waiters of an asset that is gone; None if it is not."""
+        """Return why an asset's waiters are cancelled; None unless the asset counts as gone."""
         if self.has(asset) or not self.is_settled(asset):
             return None
         return f"asset {asset!r} is not defined any more"
 
     def missing(self) -> list[str]:
-        """Return what is to be said of assets that are missing, and not yet taken to be gone."""
+        """Return a warning for each asset that is missing and does not count as gone yet."""
         return [
             f"batch asset {asset!r} is not defined now, and somebody waits for it: in "
             f"{(self._gone_after_s - seen.for_s) / 60:.0f} minutes its batch runs are cancelled"
@@ -129,7 +129,7 @@ class CodeLocation:
         ]
 
     def without_partitions(self, names: Iterable[str]) -> list[dg.AssetKey]:
-        """Return those of some assets that have no partitions."""
+        """Return which of these assets have no partitions."""
         graph = self.repository.asset_graph
         keys = map(dg.AssetKey.from_user_string, names)
         return [key for key in keys if graph.has(key) and graph.get(key).partitions_def is None]
@@ -142,7 +142,7 @@ class CodeLocation:
 
 
 def _text_of(definition: dg.PartitionsDefinition[Any] | None) -> str:
-    """Return what code says of partitions; of dynamic ones, not which there are."""
+    """Return a partitions definition as text: of dynamic partitions the name, not the keys."""
     match definition:
         case dg.MultiPartitionsDefinition():
             dimensions = definition.partitions_defs

@@ -5,8 +5,8 @@ is marked failed within a minute; one unfinished run that carries the backfill's
 A hold is such a run record, one per backfill and code location. It has no worker and takes no slot:
 it is queued on a pool without slots (or recorded as suspended).
 
-This is the only module that imports private Dagster API. Whatever goes wrong in it costs the
-hold and never the request: callers get an outcome without a hold and a reason to log.
+This is the only module that imports private Dagster API. An error in it costs the hold and never
+the request: the caller gets an outcome without a hold, and a reason to log.
 """
 
 import uuid
@@ -51,8 +51,8 @@ except ImportError as _error:  # another Dagster: everything but the hold still 
 _RUN_SUSPENDED = DagsterEventType.__members__.get("RUN_SUSPENDED")  # since Dagster 1.13.26
 _RUN_ID_NAMESPACE = uuid.UUID("c3a9a3c2-6f0e-5a43-9d43-1d0c9b0f7e52")  # stored: never changed
 _PLANNED_PARTITIONS = 500
-"""An event takes some 5 ms on SQLite and three times that on PostgreSQL: of a range of more
-partitions, only so many are shown as *materializing* while they wait."""
+"""How many partitions of a range are shown as *materializing*: each takes an event, which costs
+some 5 ms on SQLite and three times that on PostgreSQL."""
 _CONSEQUENCE = (
     "Dagster will mark the backfill as failed before the provider is done; the partitions "
     "materialize all the same."
@@ -60,13 +60,12 @@ _CONSEQUENCE = (
 
 
 class HoldState(StrEnum):
-    """What became of a hold."""
+    """The state of a hold."""
 
     OPEN = "open"
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
-    """Somebody else ended it: a user, or Dagster when the backfill was cancelled. What it stands
-    for is to be cancelled."""
+    """A user ended it, or Dagster when the backfill was cancelled: its waiters are cancelled."""
     RETIRED = "retired"
     """:func:`close_hold` ended it as cancelled: it says nothing about requests that come later."""
     FAILED = "failed"
@@ -74,7 +73,7 @@ class HoldState(StrEnum):
 
 
 class BackfillState(StrEnum):
-    """What a backfill means for those who wait in its name."""
+    """The state of a backfill, as far as it matters to its waiters."""
 
     OPEN = "open"
     CANCELLING = "cancelling"
@@ -92,7 +91,7 @@ class BackfillState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldRequest:
-    """Who asks for a hold, and which partitions are to be shown as *materializing*."""
+    """A request that needs a hold, and the partitions to show as *materializing*."""
 
     instance: DagsterInstance
     run: DagsterRun
@@ -103,7 +102,7 @@ class HoldRequest:
     """The run's partitions; empty for an asset without partitions."""
     kind: HoldKind = HoldKind.QUEUED
     unpartitioned_keys: Collection[AssetKey] = ()
-    """Those of ``asset_keys`` that have no partitions although the run does."""
+    """The assets among ``asset_keys`` that have no partitions although the run does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +117,14 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOutcome:
-    """What came of asking for a hold."""
+    """The result of ``open_or_join``."""
 
     hold: Hold | None = None
     """None when there is none: not needed, not wanted, or not possible."""
     reason: str | None = None
     """What the caller has to log as one warning; None when all is well."""
     cancelled: bool = False
-    """The backfill, or the hold that stood for it, was cancelled: nothing is to be submitted."""
+    """The backfill or its hold was cancelled: the caller must not submit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,11 +139,11 @@ class HoldStatus:
 def open_or_join(request: HoldRequest) -> HoldOutcome:
     """Open the hold of the request's backfill, or join the one that is open.
 
-    To be called inside the request's step: a minute later the backfill has failed. Safe to repeat
-    and to race: all requests of a backfill compute the same run id. Never raises; everything
-    that can be checked is checked before anything is written. A request outside of a backfill
-    needs no hold and gets none, without a reason. A hold whose record was deleted is opened again
-    by the same call, from anywhere, with the request's run as the instance has it.
+    Call it inside the request's step: a minute after the step's end the backfill has failed. Safe
+    to repeat and to race: all requests of a backfill compute the same run id. Never raises; checks
+    everything that it can before it writes anything. A request outside of a backfill gets no hold
+    and no reason. To reopen a hold whose record was deleted, call it again, from any process, with
+    the request's run as the instance has it.
     """
     backfill_id = request.run.tags.get(TAG_BACKFILL)
     if backfill_id is None:
@@ -172,9 +171,10 @@ def close_hold(
 ) -> bool:
     """End a hold; returns whether this call ended it.
 
-    ``success`` when its waiters ended by themselves, failed ones included: failed partitions are
-    booked by their own materialize runs, and a failed hold would book others. ``cancelled`` only
-    when they were cancelled. A hold that is missing or has ended is left alone.
+    Give ``success`` when its waiters ended by themselves, failed ones included: the materialize
+    runs tell Dagster which partitions failed, and a failed hold would name others. Give
+    ``cancelled`` only when the waiters were cancelled. A hold that is missing or has ended is left
+    alone.
     """
     run = instance.get_run_by_id(run_id)
     if run is None or run.is_finished or not is_hold(run.tags):
@@ -192,8 +192,8 @@ def hold_id_for(backfill_id: str, repository: str | None, generation: int) -> st
 
     Args:
         backfill_id: The backfill.
-        repository: The code location's, as ``name@location``: a backfill over several has a hold
-            for each, since the sensors of one do not know who waits in another.
+        repository: Of the code location, as ``name@location``. A backfill over several code
+            locations has a hold for each: the sensors of one do not see the waiters of another.
         generation: How many of its holds ended before.
     """
     return str(uuid.uuid5(_RUN_ID_NAMESPACE, f"{backfill_id}:{repository}:{generation}"))
@@ -208,7 +208,7 @@ def find_hold(
 
 
 def hold_status(instance: DagsterInstance, run_id: str) -> HoldStatus:
-    """Return what became of one hold, by its run id: ``MISSING`` if its record is gone."""
+    """Return the status of one hold, by its run id: ``MISSING`` if its record was deleted."""
     run = instance.get_run_by_id(run_id)
     if run is None:
         return HoldStatus(run_id=run_id, generation=None, state=HoldState.MISSING)
@@ -216,12 +216,12 @@ def hold_status(instance: DagsterInstance, run_id: str) -> HoldStatus:
 
 
 def is_hold(run_tags: Mapping[str, str]) -> bool:
-    """Return whether a Dagster run with these tags is a hold: should one ever start, do nothing."""
+    """Return whether a Dagster run with these tags is a hold; one that starts must do nothing."""
     return run_tags.get(TAG_KIND) == RunKind.HOLD
 
 
 def backfill_state(instance: DagsterInstance, backfill_id: str) -> BackfillState:
-    """Return what a backfill means for those who wait in its name. Never raises."""
+    """Return the state of a backfill for its waiters. Never raises."""
     try:
         backfill = instance.get_backfill(backfill_id)
         status = None if backfill is None else backfill.status.value

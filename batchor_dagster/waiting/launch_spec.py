@@ -1,4 +1,4 @@
-"""What a request asked for: all that a later Dagster run needs in order to do the rest of it."""
+"""The launch specification: what a request asked for, stored with its waiter."""
 
 import dataclasses
 import hashlib
@@ -13,12 +13,12 @@ from batchor_core.integration import Waiter
 from batchor_dagster.constants import TAG_BACKFILL
 
 _FOREIGN_CONFIG = "resources"
-"""The part of a run's configuration that may hold secrets: it stays where Dagster keeps it."""
+"""The part of the run configuration that may hold secrets: only Dagster stores it."""
 
 _KEPT_DAGSTER_TAGS = frozenset(
     {"dagster/priority", "dagster/max_runtime", "dagster/concurrency_key"}
 )
-"""Of Dagster's own tags, those that say how a run is to be executed; the others say what it was."""
+"""Dagster's own tags that say how to execute a run; its other tags describe one Dagster run."""
 
 _NOT_THE_TEAMS = ("dagster/", ".dagster/", "batchor/")
 
@@ -34,32 +34,34 @@ _DEMANDED = frozenset(
         "tags",
     }
 )
-"""What two requests have to agree in to be served together."""
+"""The fields in which two requests have to agree to share a waiter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
-    """What a request asked for, and who asked: the payload of a waiter.
+    """What a request asked for: the payload of its waiter.
 
     Stored as JSON; fields are never renamed.
 
     Attributes:
-        dagster_run: The request: the Dagster run that asked.
-        joined: Later requests that asked for just the same, and are served together with it.
-        root_run: The first Dagster run of the chain: of its re-executions, and of the materialize
-            runs in which batch assets further downstream were asked for.
-        backfill: Its backfill; None outside of one.
-        repository: Whose sensors serve it, as ``name@location``; None for a request without one.
-        selection: The waiting asset, then those downstream of it that were selected and have not
-            run, each with the selected batch assets that are upstream of it. Names, as ``a/b``.
-        job: The job that was launched.
-        run_config: Its configuration, but for that of resources.
-        tags: The team's own tags of the Dagster run, and those about its execution.
-        hold: The hold that stands for it; None without one.
-        in_step: Whether the request's own step delivers, so that no other run may as long as it is
-            alive.
-        cancel_on_termination: Whether its end may cancel the batch run.
-        upstream_columns: The columns of the frames that the rows were made of, by input.
+        dagster_run: The request, a Dagster run.
+        joined: Later requests that asked for the same and share the waiter.
+        root_run: The Dagster run with which it all began. Re-executions share it, and so do the
+            requests of batch assets further downstream, which are part of a materialize run.
+        backfill: The request's backfill; None outside of one.
+        repository: The repository whose sensors serve the waiter, as ``name@location``; None for a
+            request that belongs to none.
+        selection: The waiting asset, then the selected assets downstream of it that have not run,
+            each with the selected batch assets upstream of it. Names, as ``a/b``.
+        job: The job in which the request was launched.
+        run_config: The request's run configuration without that of resources.
+        tags: The request's tags that its materialize runs get too: the team's own, and those that
+            say how to execute a run.
+        hold: The Dagster run id of the hold; None without one.
+        in_step: Whether the request's own step waits for the answers and materializes them. While
+            that step is alive, no other Dagster run does.
+        cancel_on_termination: Whether the batch run is cancelled with its last waiter.
+        upstream_columns: The columns of the upstream frames, by asset; for the column lineage.
     """
 
     dagster_run: str
@@ -87,16 +89,16 @@ class LaunchSpec:
         cancel_on_termination: bool,
         upstream_columns: Mapping[str, Sequence[str]],
     ) -> "LaunchSpec":
-        """Return what a Dagster run asks for.
+        """Return the launch specification of a request.
 
         Args:
             run: The request.
-            selection: As stored.
-            asked_by: What the waiter had asked for that this Dagster run materializes, where the
-                request is part of such a run.
-            in_step: As stored.
-            cancel_on_termination: As stored.
-            upstream_columns: As stored.
+            selection: See the attribute.
+            asked_by: The launch specification of the waiter that this Dagster run serves, if it is
+                a materialize run in which a further batch asset is requested.
+            in_step: See the attribute.
+            cancel_on_termination: See the attribute.
+            upstream_columns: See the attribute.
         """
         root = asked_by.root_run if asked_by else run.root_run_id or run.run_id
         return cls(
@@ -115,7 +117,7 @@ class LaunchSpec:
 
     @classmethod
     def of_waiter(cls, waiter: Waiter) -> "LaunchSpec":
-        """Read a waiter's payload."""
+        """Read the launch specification from a waiter's payload."""
         known = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in waiter.payload.items() if name in known}
         values["selection"] = {name: tuple(above) for name, above in values["selection"].items()}
@@ -123,15 +125,15 @@ class LaunchSpec:
         return cls(**values)
 
     def payload(self) -> dict[str, Any]:
-        """Return the JSON that is stored."""
+        """Return the fields as JSON, as they are stored."""
         return dataclasses.asdict(self)
 
     @property
     def demand(self) -> str | None:
-        """A digest of all that is to be done; None where another request cannot be served with it.
+        """A digest of what was asked: equal requests share a waiter. None: it shares with nobody.
 
-        What is downstream of several batch assets is found by the root run, so that only a request
-        that is executed again is served together with itself.
+        Assets downstream of several batch assets are found by the root run. A request that selects
+        such assets therefore shares only with its own re-executions.
         """
         if self.in_step:
             return None
@@ -147,22 +149,22 @@ class LaunchSpec:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The asset, and what needs no other batch asset than those that are there by now."""
+        """The waiting asset, and the selected assets that need no further batch asset."""
         there = {self.asset, *self.selection[self.asset]}
         return tuple(name for name, above in self.selection.items() if there.issuperset(above))
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What needs other batch assets of the selection too."""
+        """The selected assets that need another selected batch asset as well."""
         own = self.own
         return tuple(name for name in self.selection if name not in own)
 
     def config_for(self, request: dg.DagsterRun | None) -> dict[str, Any]:
-        """Return the configuration as it was launched.
+        """Return the run configuration of the request, with that of resources.
 
         Args:
-            request: The Dagster run that asked, for the configuration of resources; None if its
-                record is gone.
+            request: The request, which has the configuration of resources; None if Dagster has
+                deleted its record.
         """
         resources = request.run_config.get(_FOREIGN_CONFIG) if request else None
         return {**self.run_config, **({_FOREIGN_CONFIG: resources} if resources else {})}

@@ -1,4 +1,4 @@
-"""The Dagster runs that our sensors have asked for, by run key."""
+"""Find the Dagster runs that the sensors launched, by run key."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,10 +10,10 @@ VALUES_PER_QUERY = 500
 
 
 class LaunchedRuns:
-    """A look at Dagster's runs during one tick; asks for each run key only once.
+    """The Dagster runs of some run keys during one tick; each key is looked up once.
 
     Args:
-        instance: Where they are on record.
+        instance: The Dagster instance.
     """
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
@@ -21,7 +21,7 @@ class LaunchedRuns:
         self._known: dict[str, dg.DagsterRun | None] = {}
 
     def look_up(self, run_keys: Iterable[str]) -> None:
-        """Ask for many keys at once, so that ``find`` need not ask for each."""
+        """Look up many keys in a few queries, so that ``find`` needs none."""
         unknown = [key for key in dict.fromkeys(run_keys) if key not in self._known]
         for keys in in_groups(unknown):
             self._known.update(dict.fromkeys(keys))
@@ -37,6 +37,6 @@ class LaunchedRuns:
 
 
 def in_groups(values: list[str]) -> Iterator[list[str]]:
-    """Yield the values in lists that no database finds too long for one statement."""
+    """Yield the values in lists that fit into one SQL statement of any database."""
     for start in range(0, len(values), VALUES_PER_QUERY):
         yield values[start : start + VALUES_PER_QUERY]

@@ -1,4 +1,4 @@
-"""The Dagster runs that serve a waiter: which assets, which partitions, and what became of them."""
+"""Launches: the assets and partitions of a waiter that one Dagster run materializes."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from batchor_core.integration import Waiter
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 
 MAX_ATTEMPTS = 3
-"""Dagster runs of one launch, when they fail for another reason than their verdict."""
+"""How many Dagster runs a launch gets while they fail for another reason than a verdict."""
 
 
 class LaunchState(StrEnum):
-    """What became of one launch. Stored."""
+    """The state of a launch. Stored."""
 
     OPEN = "open"
     MATERIALIZED = "materialized"
@@ -24,21 +24,22 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Assets and partitions of a waiter that one Dagster run materializes, in one or more attempts.
+    """Assets and partitions of a waiter that one Dagster run materializes.
 
-    Partitions of one launch follow each other: a Dagster run takes a range, and either materializes
-    all of it or fails.
+    The partitions of a launch follow each other: a Dagster run takes a range, and either
+    materializes all of it or fails. A Dagster run that fails is followed by another attempt.
 
     Attributes:
-        index: Its number among the waiter's launches; it keeps it.
-        assets: Names, upstream ones first.
+        index: The launch's number among those of the waiter; never changed.
+        assets: Names, upstream assets first.
         partitions: Empty for unpartitioned assets.
         attempt: The number of the current Dagster run, from 0.
-        state: What became of it; ``open`` while it has not ended.
+        state: ``open`` until the launch has ended.
         reason: Why it failed or was cancelled.
-        is_verdict: Whether it failed because of what was answered: only other answers help.
-        done: Those of the assets that are materialized by now.
-        given_up: Those that will not be.
+        is_verdict: Whether it failed because of the answers, so that another attempt with the same
+            answers would fail again.
+        done: The assets that earlier attempts have materialized.
+        given_up: The assets that no attempt will materialize.
     """
 
     index: int
@@ -53,7 +54,7 @@ class Launch:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the launch has not ended."""
         return self.state is LaunchState.OPEN
 
     @property
@@ -63,21 +64,23 @@ class Launch:
 
     def run_key(self, waiter: Waiter) -> str:
         """Return the run key of the current attempt. A key that was used is never used again."""
-        shrunk = waiter.progress.get("shrunk", 0)  # by the store: its launches are others since
+        shrunk = waiter.progress.get(
+            "shrunk", 0
+        )  # the store took partitions away: launches are new
         version = f":{shrunk}" if shrunk else ""
         return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}{version}"
 
     def ended(self, state: LaunchState, reason: str | None = None) -> "Launch":
-        """Return it as it is when it has ended; an earlier reason stays."""
+        """Return the ended launch; a reason that it has already stays."""
         return dataclasses.replace(self, state=state, reason=self.reason or reason)
 
     def covers(self, partition: str) -> bool:
-        """Whether it is for a partition; one without partitions is for all."""
+        """Whether the launch materializes a partition; one without partitions counts for all."""
         return not self.partitions or not partition or partition in self.partitions
 
 
 def launches_of(waiter: Waiter, spec: LaunchSpec) -> list[Launch]:
-    """Return a waiter's launches; until they are cut, one has all partitions of its own assets."""
+    """Return a waiter's launches; before any is stored, one launch with all partitions."""
     stored: Sequence[Mapping[str, Any]] | None = waiter.progress.get("launches")
     if stored is None:
         return [Launch(index=0, assets=spec.own, partitions=waiter.partitions)]
@@ -85,7 +88,7 @@ def launches_of(waiter: Waiter, spec: LaunchSpec) -> list[Launch]:
 
 
 def with_launches(waiter: Waiter, spec: LaunchSpec, launches: Iterable[Launch]) -> dict[str, Any]:
-    """Return a waiter's progress with some launches replaced, or added behind the others."""
+    """Return a waiter's progress with some launches replaced or added."""
     all_of_them = {launch.index: launch for launch in launches_of(waiter, spec)}
     all_of_them |= {launch.index: launch for launch in launches}
     return {
@@ -95,7 +98,7 @@ def with_launches(waiter: Waiter, spec: LaunchSpec, launches: Iterable[Launch]) 
 
 
 def with_verdict(waiter: Waiter, reason: str) -> dict[str, Any]:
-    """Return a waiter's progress when all of its partitions were judged as failed."""
+    """Return a waiter's progress after a verdict that fails all of its partitions."""
     spec = LaunchSpec.of_waiter(waiter)
     judged = [
         dataclasses.replace(launch, is_verdict=True).ended(LaunchState.FAILED, reason)
@@ -110,16 +113,16 @@ def cut(
     kind: Callable[[str], object],
     follows: Callable[[str, str], bool],
 ) -> list[Launch]:
-    """Cut a launch where its partitions do not follow each other, or are not treated alike.
+    """Split a launch where its partitions do not follow each other, or differ in kind.
 
     Args:
-        launch: One that no Dagster run was asked for, at its current attempt.
-        first_free: The index of a further launch.
-        kind: What partitions of one launch have in common.
+        launch: A launch whose current attempt was not launched yet.
+        first_free: The index of the first new launch.
+        kind: Returns what all partitions of one launch have to have in common.
         follows: Whether the second partition comes right after the first one.
 
     Returns:
-        The launch itself, with its first partitions, then further ones.
+        The launch with its first partitions, then the new launches.
     """
     if len(launch.partitions) < 2:
         return [launch]
@@ -153,7 +156,7 @@ def _launch(index: int, stored: Mapping[str, Any], waiter: Waiter, spec: LaunchS
 
 
 def _stored(launch: Launch, waiter: Waiter, spec: LaunchSpec) -> dict[str, Any]:
-    """Return the JSON of a launch: of thousands of partitions, only where they begin and end."""
+    """Return the JSON of a launch: of thousands of partitions, only the first and the last."""
     values: dict[str, Any] = {
         "attempt": launch.attempt,
         "state": launch.state.value,

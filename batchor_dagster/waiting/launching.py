@@ -1,8 +1,8 @@
-"""Making a run request of what was asked for, against the code location as it is now.
+"""Make the run request of a launch, checked against the code location as it is now.
 
-Between a request and its materialize run lie up to 24 hours in which definitions change. What is
-gone, or has other partitions, is left out and named; what cannot be launched at all is refused by
-itself. Dagster would refuse the whole tick, and everything else with it.
+Between a request and its materialize run lie up to 24 hours, in which people change definitions.
+The launcher leaves out assets that are gone or have other partitions, and names them. If nothing of
+a launch can be launched, it refuses that launch alone; Dagster would refuse the whole tick.
 """
 
 import json
@@ -33,10 +33,10 @@ from batchor_dagster.waiting.waiters import AssetWaiter
 
 @dataclass(frozen=True, kw_only=True)
 class Launchable:
-    """A run request that Dagster will not refuse.
+    """A run request that Dagster takes.
 
     Attributes:
-        left_out: Why some assets of the launch are not part of it, by name.
+        left_out: The assets of the launch that it leaves out, with the reasons.
     """
 
     request: dg.RunRequest
@@ -44,7 +44,7 @@ class Launchable:
 
 
 class CannotLaunchError(Exception):
-    """A launch cannot be made of the code location as it is; the text says why."""
+    """The code location, as it is now, cannot run a launch; the text says why."""
 
 
 class Launcher:
@@ -53,7 +53,7 @@ class Launcher:
     Args:
         repository: The code location's definitions, as they are now.
         partitions: Which partitions are defined.
-        jobs: Names of the jobs that the sensor may launch, beside that of all assets.
+        jobs: Names of the jobs that the sensor may launch beside Dagster's job of all assets.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class Launcher:
     def run_request(
         self, waiter: AssetWaiter, launch: Launch, checks: Collection[dg.AssetCheckKey]
     ) -> Launchable:
-        """Return what to launch for the current attempt of a launch.
+        """Return the run request for the current attempt of a launch.
 
         Args:
-            waiter: Whose launch it is.
-            launch: An open one.
-            checks: Checks of assets that are materialized, which have to pass before what is
-                downstream of them may run.
+            waiter: The waiter of the launch.
+            launch: An open launch.
+            checks: Blocking checks of assets that are materialized already: the Dagster run
+                evaluates them before it runs anything downstream.
 
         Raises:
-            CannotLaunchError: Nothing of it can be launched.
+            CannotLaunchError: Nothing of the launch, or not the waiting asset, can be launched.
         """
         left_out: dict[str, str] = {}
         keys = self._existing(launch, left_out)
@@ -103,17 +103,17 @@ class Launcher:
         return Launchable(request=request, left_out=left_out)
 
     def downstream_of(self, name: str, names: Iterable[str]) -> frozenset[str]:
-        """Return those of some assets that are downstream of another one."""
+        """Return which of ``names`` are downstream of the asset ``name``."""
         return frozenset(each for each in names if name in (self.ancestors(each) or ()))
 
     def definition_of(self, names: Iterable[str]) -> dg.PartitionsDefinition[str] | None:
-        """Return the partitions of some assets, which have the same ones or none."""
+        """Return the partitions definition that some assets share; None if none has partitions."""
         keys = [key for key in map(dg.AssetKey.from_user_string, names) if self._graph.has(key)]
         found = (self._graph.get(key).partitions_def for key in keys)
         return next((each for each in found if each is not None), None)
 
     def is_blocking(self, check: dg.AssetCheckKey) -> bool:
-        """Whether a check keeps what is downstream of its asset from running."""
+        """Whether a check is defined as blocking."""
         return self._graph.has(check) and bool(self._graph.get(check).blocking)
 
     def _find_ancestors(self, name: str) -> frozenset[str] | None:
@@ -125,12 +125,12 @@ class Launcher:
         return frozenset(each.to_user_string() for each in above - together)
 
     def _together(self, key: dg.AssetKey) -> frozenset[dg.AssetKey]:
-        """Return what runs with an asset: a multi-asset that cannot be subset goes as a whole."""
+        """Return the assets that run with an asset: all of a multi-asset that cannot be subset."""
         found = self._graph.get(key).execution_set_entity_keys
         return frozenset(each for each in found if isinstance(each, dg.AssetKey))
 
     def _existing(self, launch: Launch, left_out: dict[str, str]) -> frozenset[dg.AssetKey]:
-        """Return what is still defined with these partitions, and what goes with it."""
+        """Return the launch's assets that still have its partitions, and what runs with them."""
         keys: set[dg.AssetKey] = set()
         definition: Any = None
         for name in launch.left:
@@ -152,7 +152,7 @@ class Launcher:
         )
 
     def _job_of(self, waiter: AssetWaiter, keys: Collection[dg.AssetKey]) -> dg.JobDefinition:
-        """Return the job that was launched, if it still has all of it; else that of all assets."""
+        """Return the request's job if it still has all these assets, else the job of all assets."""
         name = waiter.spec.job
         if name in self._jobs and self._repository.has_job(name):
             job = self._repository.get_job(name)
@@ -161,7 +161,7 @@ class Launcher:
         return self._repository.get_job(ASSET_JOB)
 
     def _config_of(self, waiter: AssetWaiter, job: dg.JobDefinition) -> dict[str, Any]:
-        """Return what was configured of all that is still there."""
+        """Return the request's run configuration for the ops and resources that still exist."""
         config = waiter.spec.config_for(waiter.dagster_run)
         known = {"ops": {node.name for node in job.nodes}, "resources": set(job.resource_defs)}
         kept = {
@@ -183,7 +183,7 @@ class Launcher:
         config: Mapping[str, Any],
         left_out: dict[str, str],
     ) -> frozenset[dg.AssetKey]:
-        """Return those assets that Dagster takes with this configuration."""
+        """Return the assets that Dagster would run with this configuration."""
         text = json.dumps(config, sort_keys=True, default=str)
         if not keys or self._refusal(job.name, keys, text) is None:
             return keys

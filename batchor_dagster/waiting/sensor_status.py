@@ -1,4 +1,4 @@
-"""Whether the sensors that do the work are running."""
+"""Tell whether the advance sensor and the materialize sensor are running."""
 
 import time
 from dataclasses import dataclass
@@ -13,35 +13,35 @@ ADVANCE_SENSOR = "batchor_advance_sensor"
 MATERIALIZE_SENSOR = "batchor_materialize_sensor"
 
 SILENT_SECONDS = 300.0
-"""A sensor that ticks every half minute, and has not for so long, is not merely late."""
+"""A sensor that has not ticked for this long is silent, unless its interval is longer."""
 
 _MISSED_TICKS = 5
 
 
 class Serving(StrEnum):
-    """What is known of the sensors of a namespace, the best first."""
+    """How the sensors of a namespace are running, the best first."""
 
     WELL = "well"
-    """Both have ticked lately, or were started just now."""
+    """Both have ticked lately, or a user has just started them."""
     SILENT = "silent"
-    """One has ticked before, and does not any more: no daemon, or each of its ticks fails."""
+    """One has stopped ticking: Dagster's daemon is down, or every tick fails."""
     NEVER = "never ticked"
-    """One has never ended a tick in this namespace: it is missing, was never switched on, or
+    """One has never completed a tick for this namespace: it is missing, was never switched on, or
     serves another namespace or another store."""
     STOPPED = "stopped"
-    """Somebody switched one off."""
+    """A user switched one off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServingStatus:
-    """Whether what is asked for in a namespace will be advanced and materialized.
+    """Whether the sensors of a namespace will advance and materialize what requests ask for.
 
     Attributes:
-        serving: The worst that is known of one of the two sensors.
-        sensors: Names of those of which it is; empty where all is well.
-        last_tick: The oldest of their last ticks; None if one never ticked.
+        serving: The state of the worse of the two sensors.
+        sensors: The sensors in that state; empty if it is ``WELL``.
+        last_tick: The older of their last ticks; None if one never ticked.
         reason: What is wrong and what to do, as the rest of a sentence that begins with the
-            sensors' names; empty where all is well.
+            sensors' names; empty if it is ``WELL``.
     """
 
     serving: Serving
@@ -58,18 +58,17 @@ class ServingStatus:
 def serving_status(
     instance: DagsterInstance, location: str | None, store: Store, namespace: str, now: datetime
 ) -> ServingStatus:
-    """Tell whether the sensors serve a namespace; works in any process that reaches the store.
+    """Return how the sensors of a namespace are running, from any process that reaches the store.
 
-    The sensors leave a heartbeat in the store with each tick that ends well. Dagster knows of
-    sensors only what was done to them by hand, so that it cannot tell which are missing, or were
-    never started.
+    Each tick that succeeds leaves a heartbeat in the store. Dagster records only that a user
+    started or stopped a sensor, so it cannot tell which sensors are missing or were never started.
 
     Args:
-        instance: Where it is on record which sensors were switched off.
+        instance: The Dagster instance, which knows the sensors that were switched off.
         location: Name of the code location; None looks at all of them.
         store: Where the sensors leave their heartbeats.
-        namespace: Whose batch runs they advance.
-        now: In the store's time.
+        namespace: The namespace that the sensors serve.
+        now: The time by the clock of the batch runs.
     """
     by_hand = _started_or_stopped(instance, location)
     beats = store.heartbeats(namespace)
@@ -115,9 +114,9 @@ def _reason(serving: Serving, last_tick: datetime | None, namespace: str) -> str
 
 
 def _started_or_stopped(instance: DagsterInstance, location: str | None) -> dict[str, Serving]:
-    """Return which sensors of a code location are switched off, or were started just now.
+    """Return the sensors of a code location that a user switched off or has just started.
 
-    One that was just started may not have ended a tick yet.
+    A sensor that was just started may not have completed a tick yet.
     """
     if instance.schedule_storage is None:  # an ephemeral instance, as tests use
         return {}

@@ -1,7 +1,7 @@
-"""Serving waiters: which Dagster runs materialize what, and when a waiter is done.
+"""Serve ready waiters: decide which Dagster runs to launch, and end waiters that are served.
 
-Everything here is decided from stored records and from Dagster's own run records, so that a tick
-that dies in the middle is repeated by the next.
+All decisions follow from stored records and from Dagster's run records, so that the next tick
+repeats a tick that died in the middle.
 """
 
 import dataclasses
@@ -27,28 +27,27 @@ _NO_ANSWERS = frozenset({RunState.CANCELLED, RunState.FAILED})
 
 
 class Tell(Protocol):
-    """Lets people see what no Dagster run shows."""
+    """Shows users what no Dagster run shows."""
 
     def __call__(
         self, waiter: AssetWaiter, partitions: Sequence[str], reason: str, *, is_final: bool
     ) -> None:
-        """Tell why some of it was left out or, finally, why nothing will be materialized."""
+        """Tell why assets were left out, or (``is_final``) why nothing will materialize."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """Finds the Dagster runs that waiters need, during one tick.
+    """Decides which Dagster runs ready waiters need, during one tick.
 
     Attributes:
         store: The control plane.
-        instance: Where Dagster's runs are on record.
-        declarations: The batch assets that there are, by name.
+        instance: The Dagster instance.
+        declarations: The batch assets, by name.
         partitions: Which partitions are defined.
-        is_settled: Whether an asset has been defined as it is now for so long that what is missing
-            is taken to be gone.
+        is_settled: Whether missing partitions of an asset count as gone.
         runs: The Dagster runs that were launched.
         launcher: Makes run requests.
-        families: The waiters that share what is downstream of them.
+        families: The waiters that share downstream assets.
         tell: See ``Tell``.
     """
 
@@ -63,10 +62,10 @@ class Serving:
     tell: Tell
 
     def serve(self, waiter: AssetWaiter) -> Iterator[dg.RunRequest | None]:
-        """Yield the Dagster runs that a ready waiter needs now; end it once all have ended.
+        """Yield a run request for each launch of a ready waiter that has no Dagster run yet.
 
-        Yields None for each that it has and that is not over. May be left at any point: what was
-        found out by then is stored.
+        Yields None for each launch whose Dagster run is going on. Ends the waiter once all of its
+        launches have ended. The caller may stop at any point: each decision is stored when made.
         """
         self.runs.look_up(run_keys(waiter))
         for index in count():
@@ -87,13 +86,13 @@ class Serving:
                     waiter = self._refresh(waiter)
         self._end(waiter)
 
-    # -- what became of the current attempt ---------------------------------------------------
+    # -- the current attempt of a launch -------------------------------------------------------
 
     def _is_going(self, waiter: AssetWaiter, index: int) -> bool:
         return self.runs.find(waiter.launches[index].run_key(waiter.stored)) is not None
 
     def _settle(self, waiter: AssetWaiter, index: int) -> AssetWaiter:
-        """Note what became of a launch's current Dagster run, and what is ready because of it."""
+        """Store how a launch's current Dagster run ended; add the launches ready after it."""
         launch = waiter.launches[index]
         run = self.runs.find(launch.run_key(waiter.stored))
         if run is None or not run.is_finished:
@@ -102,7 +101,7 @@ class Serving:
         seen = self._note(waiter, now)
         launch = seen.launches[index]
         if launch.is_open or launch != now:
-            return seen  # a verdict, or another request, may have come in between
+            return seen  # a verdict or another request has changed the launch meanwhile
         if launch.is_verdict:
             self._free_partitions(seen, launch)
         definition = self.launcher.definition_of(seen.spec.selection)
@@ -112,9 +111,9 @@ class Serving:
         return self._note(seen, *ready) if ready else seen
 
     def _after(self, waiter: AssetWaiter, launch: Launch, run: dg.DagsterRun) -> Launch:
-        """Return a launch as its finished Dagster run says that it is now."""
+        """Return a launch after its Dagster run has finished: ended, or at its next attempt."""
         if run.status is dg.DagsterRunStatus.SUCCESS:
-            # Batch assets downstream of it have only been asked for; they are done by themselves.
+            # Batch assets downstream were only requested: they have waiters of their own.
             done = [n for n in launch.left if n == waiter.spec.asset or n not in self.declarations]
             state = LaunchState.FAILED if launch.given_up else LaunchState.MATERIALIZED
             return dataclasses.replace(launch, done=(*launch.done, *done)).ended(state)
@@ -134,7 +133,7 @@ class Serving:
         return dataclasses.replace(launch, attempt=launch.attempt + 1)
 
     def _free_partitions(self, waiter: AssetWaiter, launch: Launch) -> None:
-        """Let partitions be asked again that were judged: who does wants another answer."""
+        """Release partitions after a verdict, so that the next request asks for new answers."""
         stored = waiter.stored
         self.store.release_members(
             stored.run_id,
@@ -144,10 +143,10 @@ class Serving:
             ],
         )
 
-    # -- what to launch -----------------------------------------------------------------------
+    # -- the next attempt of a launch ----------------------------------------------------------
 
     def _prepare(self, waiter: AssetWaiter, index: int) -> AssetWaiter:
-        """Cut a launch that no Dagster run was asked for into what one can materialize."""
+        """Split a launch into parts that one Dagster run each can materialize."""
         launch = waiter.launches[index]
         definition = self._definition_of(waiter, launch)
         kinds = self._kinds_of(waiter, launch)
@@ -164,7 +163,7 @@ class Serving:
         return waiter if pieces == [launch] else self._note(waiter, *pieces)
 
     def _kinds_of(self, waiter: AssetWaiter, launch: Launch) -> Mapping[str, object]:
-        """Return what tells partitions apart that one Dagster run does not materialize together."""
+        """Return by partition its kind: one Dagster run takes partitions of one kind only."""
         definition = self._definition_of(waiter, launch)
         verdicts = self._verdicts(waiter) if waiter.spec.asset in launch.left else {}
         return {
@@ -173,7 +172,7 @@ class Serving:
         }
 
     def _verdicts(self, waiter: AssetWaiter) -> dict[str, bool]:
-        """Return by partition whether it will materialize."""
+        """Return by partition whether enough of its rows were answered to materialize it."""
         if waiter.run.state in _NO_ANSWERS or len(waiter.stored.partitions) < 2:
             return {}
         most = self.declarations[waiter.stored.asset].max_failure_rate
@@ -181,7 +180,7 @@ class Serving:
         return {m.identity.partition: is_good(m.item_count, m.ok_count, most) for m in members}
 
     def _launchable(self, waiter: AssetWaiter, launch: Launch) -> Launchable | None:
-        """Return what to launch; None if it has to wait, or cannot be launched and was ended."""
+        """Return what to launch; None if the launch has to wait, or was ended as not launchable."""
         definition = self._definition_of(waiter, launch)
         gone = [k for k in launch.partitions if not self.partitions.has(definition, k)]
         if gone:
@@ -197,7 +196,7 @@ class Serving:
             return None
 
     def _checks_to_pass(self, waiter: AssetWaiter, launch: Launch) -> frozenset[dg.AssetCheckKey]:
-        """Return the blocking checks that the attempt before has not come to evaluate."""
+        """Return the blocking checks that the previous attempt did not evaluate."""
         if not launch.attempt or not launch.done:
             return frozenset()
         before = dataclasses.replace(launch, attempt=launch.attempt - 1)
@@ -214,7 +213,7 @@ class Serving:
     def _leave_out(
         self, waiter: AssetWaiter, launch: Launch, launchable: Launchable
     ) -> AssetWaiter:
-        """Note what is left out of a launch, and let people see it."""
+        """Store which assets a launch leaves out, and tell users."""
         if not launchable.left_out:
             return waiter
         reasons = "; ".join(launchable.left_out.values())
@@ -229,7 +228,7 @@ class Serving:
     ) -> dg.PartitionsDefinition[str] | None:
         if waiter.spec.asset in launch.assets:
             return self.declarations[waiter.stored.asset].partitions_def
-        return self.launcher.definition_of(launch.assets)  # of one without partitions, too
+        return self.launcher.definition_of(launch.assets)  # also for an unpartitioned batch asset
 
     def _note(self, waiter: AssetWaiter, *launches: Launch) -> AssetWaiter:
         changed = waiter.note(self.store, launches)
@@ -240,12 +239,12 @@ class Serving:
         return waiter.with_stored(self.store.get_waiter(waiter.stored.waiter_id))
 
     def _end(self, waiter: AssetWaiter) -> None:
-        """End a waiter of which nothing is left to launch."""
+        """End a waiter whose launches have all ended."""
         is_open = any(launch.is_open for launch in waiter.launches)
         if is_open or waiter.stored.state is not WaiterState.OPEN:
             return
         asset = waiter.spec.asset
-        # It waited for its own asset; what is downstream of it may have failed.
+        # A waiter is served once its own asset is stored, whatever failed downstream.
         unserved = {
             launch.state
             for launch in waiter.launches
@@ -263,12 +262,12 @@ class Serving:
 
 
 def run_keys(waiter: AssetWaiter) -> list[str]:
-    """Return the run keys by which a waiter is served now."""
+    """Return the run keys of a waiter's open launches."""
     return [launch.run_key(waiter.stored) for launch in waiter.launches if launch.is_open]
 
 
 def is_good(rows: int, ok: int | None, max_failure_rate: float) -> bool:
-    """Whether a partition with so many answered rows materializes."""
+    """Whether a partition materializes, given its rows and how many were answered."""
     if not rows or ok is None:
         return True
     return ok > 0 and (rows - ok) / rows <= max_failure_rate
@@ -277,7 +276,7 @@ def is_good(rows: int, ok: int | None, max_failure_rate: float) -> bool:
 def _without_blocked(
     waiter: AssetWaiter, launch: Launch, attempt: Attempt, launcher: Launcher
 ) -> Launch:
-    """Return a launch without what is downstream of a failed blocking check: that is a verdict."""
+    """Give up the assets downstream of failed blocking checks: such a failure is a verdict."""
     for check, text in attempt.failed_checks.items():
         name = check.asset_key.to_user_string()
         blocked = launcher.downstream_of(name, launch.left) - {name}

@@ -1,10 +1,10 @@
-"""What is downstream of several batch assets runs once all of them are materialized for it.
+"""Launch assets downstream of several batch assets once all of those are materialized.
 
-The batch assets of one request are a family: their waiters have one root Dagster run. Each waiter
-materializes its own asset and what needs no other one. Whatever is materialized last, of what a
-shared asset needs, makes it ready for the partition: the waiter of that launch takes it along, as a
-further launch. Waiters are looked at one after the other, and what was found is stored before the
-next one is looked at: so there is always a last one, and never two.
+The waiters of one root Dagster run are a family. Each waiter materializes its own asset and the
+assets that need no other batch asset. An asset that needs several is *shared*: when the last of the
+assets that it needs is materialized for a partition, the waiter whose launch did that gets a
+further launch for the shared asset. A tick looks at waiters one after another and stores each
+result before it looks at the next, so that exactly one launch is the last.
 """
 
 from collections import defaultdict
@@ -21,11 +21,12 @@ Follows = Callable[[str, str], bool]
 
 
 class Families:
-    """The waiters of some requests, ended ones too, as they are by now.
+    """The waiters of some root Dagster runs, ended ones included, kept current during a tick.
 
     Args:
-        members: Oldest first.
-        ancestors: Returns all that an asset depends on, by name; None if there is no such asset.
+        members: The waiters, oldest first.
+        ancestors: Returns the names of all assets that an asset depends on; None if there is no
+            such asset.
     """
 
     def __init__(
@@ -39,16 +40,16 @@ class Families:
             self.update(member)
 
     def update(self, member: AssetWaiter) -> None:
-        """Take note of what has become of a waiter."""
+        """Replace a waiter by its newest version."""
         self._families[member.spec.root_run][member.stored.waiter_id] = member
 
     def ready_after(self, waiter: AssetWaiter, launch: Launch, follows: Follows) -> list[Launch]:
-        """Return the launches of shared assets that are ready now that a launch has ended.
+        """Return new launches for the shared assets that are ready after a launch.
 
         Args:
-            waiter: Whose launch it is; as it is stored by now.
-            launch: One that has just ended.
-            follows: Whether a partition comes right after another one.
+            waiter: The waiter of the launch, in its newest version.
+            launch: A launch that has just ended.
+            follows: Whether the second partition comes right after the first one.
         """
         if not waiter.spec.shared or not launch.done:
             return []
@@ -69,7 +70,7 @@ class Families:
     def _ready(
         self, waiter: AssetWaiter, family: Sequence[AssetWaiter], partition: str
     ) -> tuple[str, ...]:
-        """Return the shared assets that can run for a partition, and that nobody has taken."""
+        """Return the shared assets that can run for a partition and have no launch yet."""
         members = _newest(family, partition)
         launches = [one for m in members for one in m.launches if one.covers(partition)]
         taken = {name for one in launches for name in one.assets}
@@ -94,7 +95,7 @@ def load_families(
     waiters: Sequence[AssetWaiter],
     ancestors: Callable[[str], frozenset[str] | None],
 ) -> Families:
-    """Return the families of those waiters that share what is downstream of them."""
+    """Load the families of those waiters that have shared assets."""
     roots = sorted({waiter.spec.root_run for waiter in waiters if waiter.spec.shared})
     found = [
         waiter
@@ -107,7 +108,7 @@ def load_families(
 
 
 def _newest(family: Iterable[AssetWaiter], partition: str) -> list[AssetWaiter]:
-    """Return of each asset the newest waiter for a partition: its earlier requests are past."""
+    """Return for each asset its newest waiter for a partition; older requests do not count."""
     newest: Mapping[str, AssetWaiter] = {
         one.spec.asset: one
         for one in family
@@ -122,6 +123,6 @@ def _delivered_in_step(waiter: AssetWaiter) -> bool:
 
 
 def _partitions_of(family: Iterable[AssetWaiter]) -> tuple[str, ...]:
-    """Return the partitions of a family, of which one member has none; in their order."""
+    """Return all partitions of a family, in order; for a member without partitions."""
     keys = dict.fromkeys(key for member in family for key in member.stored.partitions)
     return tuple(keys) or ("",)

@@ -1,16 +1,16 @@
-"""The time that a sensor's tick has."""
+"""A bound on the time of a sensor's tick."""
 
 import time
 
 TICK_SECONDS = 30.0
-"""A sensor's function is stopped by Dagster after 60 seconds; what is left is for the next tick."""
+"""Half of the 60 seconds after which Dagster stops a sensor; the next tick does what is left."""
 
 
 class TimeBox:
-    """The time that a tick has.
+    """Tells when the time of a tick, or of a part of it, is over.
 
     Args:
-        seconds: From now on.
+        seconds: The time, from now on.
     """
 
     def __init__(self, seconds: float = TICK_SECONDS) -> None:
@@ -18,5 +18,5 @@ class TimeBox:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing new may be begun."""
+        """Whether the time is over, so that nothing new may begin."""
         return time.monotonic() >= self._until

@@ -1,4 +1,4 @@
-"""Waiters with what decides about them, and how they are changed."""
+"""Load waiters together with their batch runs and requests, and change them safely."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from batchor_dagster.waiting.launches import Launch, launches_of, with_launches
 
 @dataclass(frozen=True, kw_only=True)
 class AssetWaiter:
-    """A stored waiter, with its batch run and the Dagster run that asked.
+    """A waiter with its batch run and its request.
 
     Attributes:
         stored: The waiter as the store has it.
-        spec: What was asked for.
+        spec: What the request asked for.
         run: The batch run that it waits for.
-        dagster_run: The request; None if its record is gone.
+        dagster_run: The request; None if Dagster has deleted its record.
     """
 
     stored: Waiter
@@ -32,27 +32,28 @@ class AssetWaiter:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its answers can be materialized by another Dagster run."""
+        """Whether the batch run has finished and a materialize run has to store the answers."""
         return self.run.state.is_terminal and not self.delivers_itself
 
     @property
     def delivers_itself(self) -> bool:
-        """Whether the request's own step is there to materialize them."""
+        """Whether the request's own step is still alive to materialize the answers."""
         return bool(self.spec.in_step and self.dagster_run and not self.dagster_run.is_finished)
 
     @cached_property
     def launches(self) -> list[Launch]:
-        """Its launches, as stored."""
+        """The waiter's launches."""
         return launches_of(self.stored, self.spec)
 
     def with_stored(self, stored: Waiter) -> "AssetWaiter":
-        """Return it as the store has it by now."""
+        """Return a copy with a newer stored waiter."""
         return replace(self, stored=stored)
 
     def note(self, store: Store, launches: Iterable[Launch]) -> "AssetWaiter":
-        """Store launches, and return the waiter as it is then.
+        """Store launches; return the newest version of the waiter.
 
-        Whoever was faster has decided otherwise; that is looked at again by the next tick.
+        If another process has changed the waiter meanwhile, nothing is stored: the returned waiter
+        has that change, and the next tick decides anew.
         """
         progress = with_launches(self.stored, self.spec, launches)
         try:
@@ -64,7 +65,7 @@ class AssetWaiter:
 def load_waiters(
     store: Store, instance: dg.DagsterInstance, waiters: Sequence[Waiter]
 ) -> list[AssetWaiter]:
-    """Return waiters with what decides about them, in a handful of queries."""
+    """Load the batch runs and requests of some waiters in a handful of queries."""
     specs = [LaunchSpec.of_waiter(waiter) for waiter in waiters]
     records = store.get_runs({waiter.run_id for waiter in waiters})
     runs = dagster_runs(instance, [spec.dagster_run for spec in specs])
@@ -82,13 +83,13 @@ def load_waiters(
 def change_waiter(
     store: Store, waiter_id: str, change: Callable[[Waiter], Mapping[str, Any] | None]
 ) -> bool:
-    """Change what is stored with an open waiter, whoever else changes it at the same time.
+    """Change an open waiter, trying again when another process changes it at the same time.
 
     Args:
         store: The control plane.
         waiter_id: The waiter.
-        change: Returns what ``Store.update_waiter`` is to change, given the waiter as it is; None
-            where nothing is left to change.
+        change: Given the current waiter, returns the keywords for ``Store.update_waiter``; None if
+            nothing is left to change.
 
     Returns:
         Whether the waiter was changed.
@@ -108,7 +109,7 @@ def change_waiter(
 def dagster_runs(
     instance: dg.DagsterInstance, run_ids: Iterable[str]
 ) -> Mapping[str, dg.DagsterRun]:
-    """Return the Dagster runs of which there is a record, by id."""
+    """Return the Dagster runs that have a record, by id."""
     found: dict[str, dg.DagsterRun] = {}
     for group in in_groups(sorted(set(run_ids))):
         runs = instance.get_runs(dg.RunsFilter(run_ids=group))
