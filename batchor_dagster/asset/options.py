@@ -54,12 +54,12 @@ class OptionsWithDefaults:
     ] = "openai"
     prompt_template: Annotated[
         str | None,
-        "As `'Summarise: {text}'`; without it and `build_prompt` the rows' column `prompt` is sent "
-        "(and `system_prompt`, where there is such a column).",
+        "Prompt of a row, as `'Summarise: {text}'`. Without it and `build_prompt`, the prompt is "
+        "the rows' column `prompt` (and the column `system_prompt`, if there is one).",
     ] = None
-    build_prompt: Annotated[PromptBuilder | None, "Function that makes the prompt of an item."] = (
-        None
-    )
+    build_prompt: Annotated[
+        PromptBuilder | None, "Function that returns the prompt of an item."
+    ] = None
     system_prompt: Annotated[str | None, "Instructions for every row."] = None
     schema_name: Annotated[
         str | None,
@@ -69,7 +69,7 @@ class OptionsWithDefaults:
     params: Annotated[
         Mapping[str, Any], "Further fields of each request's body, as `temperature`."
     ] = field(default_factory=dict)
-    max_output_tokens: Annotated[int | None, "Upper bound of an answer; Anthropic wants one."] = (
+    max_output_tokens: Annotated[int | None, "Upper bound of an answer; required by Anthropic."] = (
         None
     )
     endpoint: Annotated[
@@ -80,13 +80,13 @@ class OptionsWithDefaults:
     ] = None
     price: Annotated[
         TokenPrice | None,
-        "What the model's tokens cost (`input_usd`, `output_usd` per million, `batch_discount`, "
-        "…); default: what is known. A budget needs one.",
+        "Price of the model's tokens (`input_usd`, `output_usd` per million, `batch_discount`, "
+        "…); default: the known price. A budget needs a price.",
     ] = None
     keep: Annotated[
         Mapping[str, Any],
         "Columns of the rows that the stored table keeps, with their types: `string`, `int64`, "
-        "`float64`, `bool`, `date`, `timestamp[us]`, …; in Python also Polars' and Arrow's types.",
+        "`float64`, `bool`, `date`, `timestamp[us]`, …; in Python also types of Polars and Arrow.",
     ] = field(default_factory=dict)
     id_column: Annotated[
         str | None, "Column of the rows with unique ids; default: the row number."
@@ -102,49 +102,50 @@ class OptionsWithDefaults:
     ] = field(default_factory=RetryPolicy)
     artifacts: Annotated[
         ArtifactPolicy,
-        "What is kept of what was sent and received: `raw_results` `keep` or `drop`, "
-        "`remote_files` `delete` or `keep`.",
+        "Which files are kept: `raw_results` (the provider's answers) `keep` or `drop`, "
+        "`remote_files` (at the provider) `delete` or `keep`.",
     ] = field(default_factory=ArtifactPolicy)
     on_unresolved: Annotated[
         Literal["wait", "resubmit", "fail"],
-        "What becomes of a batch whose existence cannot be settled.",
+        "What to do if nobody can tell whether a batch was created: `wait`, `resubmit`, which may "
+        "pay twice, or `fail` its rows.",
     ] = "wait"
     on_lost: Annotated[
         Literal["fail", "resend"],
-        "What becomes of rows whose answers the provider has lost: `fail`, or `resend`, which pays "
+        "What to do with rows whose answers the provider has lost: `fail`, or `resend`, which pays "
         "for them again.",
     ] = "fail"
     reuse: Annotated[
         Literal["partition", "namespace", "off"],
-        "Whose answers to the very same requests are taken, at no cost, in place of asking again: "
-        "`partition` those of the partition's previous batch run, so that materializing it again "
-        "asks what has changed or failed; `namespace` also those of the newest batch runs of the "
-        "same model; `off` nobody's.",
+        "Whose answers to the same requests are reused, at no cost: `partition` those of the "
+        "partition's previous batch run, so that materializing it again asks only rows that have "
+        "changed or failed; `namespace` also those of the newest batch runs of the same model; "
+        "`off` none.",
     ] = "partition"
     max_failure_rate: Annotated[
         float,
-        "Share of failed rows (0 to 1) up to which a partition materializes. One with rows but "
-        "without a single answer never does; one without rows always does.",
+        "Share of failed rows (0 to 1) up to which a partition materializes. A partition of which "
+        "no row was answered never materializes; one without rows always does.",
     ] = 0.1
     max_wait_hours: Annotated[
         float,
-        "How long a batch run may go without any progress before its waiters end as failed.",
+        "How long a batch run may make no progress before its requests end as failed.",
     ] = 30.0
     budget_usd: Annotated[
         float | None,
-        "What one batch run may cost, in US dollars, its retries included; default: no bound. Rows "
-        "that are too much for it as a whole are not sent, and the request fails; a batch run that "
-        "comes to its bound on the way is paused.",
+        "Budget of one batch run, in US dollars, its retries included; default: no bound. A "
+        "request whose estimate exceeds it fails and sends nothing; a batch run that reaches it on "
+        "the way is paused.",
     ] = None
     cancel_on_termination: Annotated[
         bool,
         "Whether cancelling the backfill, or terminating its hold or the request, cancels provider "
-        "batches that nobody else waits for.",
+        "batches that no other request needs.",
     ] = True
     wait: Annotated[
         bool,
-        "Wait for the answers in the request itself, holding its worker: for small jobs, for the "
-        "command line and for tests.",
+        "Whether the request waits for the answers and materializes them, holding its worker: for "
+        "small jobs and the command line.",
     ] = False
     io_type: Annotated[
         Literal["lazy", "eager"],
@@ -152,15 +153,15 @@ class OptionsWithDefaults:
     ] = "lazy"
     checks: Annotated[
         BatchChecks | None,
-        "The asset checks that come with it, with their bounds: `rows_answered`, `failure_rate`, "
-        "`invalid_output_rate`, `cost_usd`; None (in YAML `false`) for none of them.",
+        "The asset checks that come with the asset, with their bounds: `rows_answered`, "
+        "`failure_rate`, `invalid_output_rate`, `cost_usd`; None (in YAML `false`): no checks.",
     ] = ALL_CHECKS
     column_lineage: Annotated[
         Mapping[str, Sequence[dg.TableColumnDep]] | None,
-        "From which upstream columns stored columns come. By default that is taken from the names "
-        "where exactly one upstream input is a frame: kept columns and the id from its columns of "
-        "these names, the answers from what the prompt template names; an empty mapping says "
-        "nothing.",
+        "The upstream columns from which stored columns come. By default, if exactly one upstream "
+        "input is a frame, kept columns and the id come from its columns of the same names, and "
+        "the answers from the columns that the prompt template names; an empty mapping: no "
+        "lineage.",
     ] = None
 
 

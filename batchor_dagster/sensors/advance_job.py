@@ -60,7 +60,7 @@ def build_advance_job(declarations: Iterable[BatchAssetDeclaration]) -> dg.JobDe
     @dg.job(
         name=ADVANCE_JOB,
         tags={TAG_KIND: RunKind.ADVANCE.value},
-        description="Collects, retries and submits for batch runs that wait; launched by a sensor.",
+        description="Collects, retries and submits for batch runs; the advance sensor launches it.",
     )
     def advance_job() -> None:
         op()

@@ -95,8 +95,8 @@ def build_batch_sensors(
         name=ADVANCE_SENSOR,
         # With this sensor, so that a code location has the control jobs wherever it advances.
         jobs=[build_advance_job(declarations.values()), *build_control_jobs()],
-        description="Polls provider batches; launches what collects, retries and submits. The jobs "
-        "that pause, resume and cancel are yours to launch.",
+        description="Polls provider batches; launches batchor_advance, which collects, retries and "
+        "submits. Launch its other jobs yourself to pause, resume or cancel batch runs.",
         **common,
     )
     def advance_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -112,7 +112,7 @@ def build_batch_sensors(
         name=MATERIALIZE_SENSOR,
         evaluation_fn=materialize,
         job_names=job_names,
-        description="Materializes the partitions whose batch runs are finished.",
+        description="Launches materialize runs for partitions whose batch runs have finished.",
         **common,
     )
     return [advance_sensor, materialize_sensor]

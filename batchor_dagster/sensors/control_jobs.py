@@ -40,48 +40,49 @@ class ControlConfig(dg.Config):
     """Selects batch runs of the code location: those that match every field that is given."""
 
     asset: str | None = Field(
-        default=None, description="Those of this batch asset, as its key is written: a or a/b."
+        default=None,
+        description="Select batch runs of this batch asset, as its key is written: a or a/b.",
     )
     partitions: list[str] = Field(
-        default_factory=list, description="Those that hold one of these partitions of the asset."
+        default_factory=list, description="Select batch runs with one of these partitions."
     )
-    batch_runs: list[str] = Field(default_factory=list, description="Those of these ids.")
+    batch_runs: list[str] = Field(default_factory=list, description="Select by these ids.")
     paused_because: str | None = Field(
         default=None,
-        description="Those that are paused for a reason in which this text occurs, as 'budget'.",
+        description="Select paused batch runs whose reason contains this text, as 'budget'.",
     )
     everything: bool = Field(
-        default=False, description="All batch runs of the code location that are in progress."
+        default=False, description="Select all batch runs of the code location in progress."
     )
-    dry_run: bool = Field(default=False, description="List what is selected, and change nothing.")
+    dry_run: bool = Field(default=False, description="List the selected ones, change nothing.")
 
 
 class PauseConfig(ControlConfig):
-    """Which batch runs are paused, and why."""
+    """Selects the batch runs to pause, and gives the reason."""
 
     reason: str = Field(
-        default="paused by hand", description="Shown wherever somebody waits for them."
+        default="paused by hand", description="Shown at the partitions that wait for them."
     )
 
 
 class ResumeConfig(ControlConfig):
-    """Which batch runs go on, and with which budgets."""
+    """Selects the batch runs to resume, and gives their budgets."""
 
     budget_usd: float | None = Field(
         default=None,
-        description="What each of them may cost as a whole, in US dollars, from now on; needed "
-        "where its budget is why it is paused.",
+        description="New budget of each batch run as a whole, in US dollars; needed if it is "
+        "paused for its budget.",
     )
     budget_usd_per_day: float | None = Field(
-        default=None, description="What their account and model may cost in a day (UTC)."
+        default=None, description="New budget of their account and model per day (UTC)."
     )
 
 
 class CancelConfig(ControlConfig):
-    """Which batch runs are cancelled, and why."""
+    """Selects the batch runs to cancel, and gives the reason."""
 
     reason: str = Field(
-        default="cancelled by hand", description="With which those who wait for them are ended."
+        default="cancelled by hand", description="The reason with which their requests end."
     )
 
 
@@ -124,10 +125,10 @@ def build_control_jobs() -> list[dg.JobDefinition]:
 
     return [
         _job(
-            PAUSE_JOB, pause, "Stops sending for some batch runs; what is in flight is collected."
+            PAUSE_JOB, pause, "Pauses batch runs: sends nothing more, collects what is in flight."
         ),
-        _job(RESUME_JOB, resume, "Lets paused batch runs go on, with another budget if need be."),
-        _job(CANCEL_JOB, cancel, "Ends batch runs for good, and those who wait for them."),
+        _job(RESUME_JOB, resume, "Resumes paused batch runs, with a new budget if need be."),
+        _job(CANCEL_JOB, cancel, "Cancels batch runs for good, and ends the requests that wait."),
     ]
 
 
