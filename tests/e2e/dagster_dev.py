@@ -479,16 +479,27 @@ class DagsterDev:
             selector = {**self._repository(), "sensorName": name}
             result = self.query(_START_SENSOR, selector=selector)["startSensor"]
             _expect(result, "Sensor")
-            return
-        (sensor_id,) = [
-            sensor["id"]
+        else:
+            self.wait_until(lambda: self._stop_sensor(name), f"sensor {name!r} is off")
+
+    def _stop_sensor(self, name: str) -> bool:
+        """Switch a sensor off; returns whether it was off already.
+
+        Who does so while Dagster writes down a tick may see it undone: with the tick, the whole
+        state of the sensor is written as it was read before.
+        """
+        (sensor,) = [
+            sensor
             for entry in self.query(_SENSOR_IDS)["workspaceOrError"]["locationEntries"]
             for repository in entry["locationOrLoadError"]["repositories"]
             for sensor in repository["sensors"]
             if sensor["name"] == name
         ]
-        result = self.query(_STOP_SENSOR, id=sensor_id)["stopSensor"]
+        if sensor["sensorState"]["status"] == "STOPPED":
+            return True
+        result = self.query(_STOP_SENSOR, id=sensor["id"])["stopSensor"]
         _expect(result, "StopSensorMutationResult")
+        return False
 
     def add_partitions(self, definition: str, keys: Sequence[str]) -> None:
         """Add partitions to a dynamic definition of the only code location."""
@@ -764,7 +775,8 @@ _RELOAD = f"""
 """
 _SENSOR_IDS = """
   { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError {
-      ... on RepositoryLocation { repositories { sensors { name id } } } } } } } }
+      ... on RepositoryLocation { repositories { sensors {
+        name id sensorState { status } } } } } } } } }
 """
 _FAILED_TICKS = """
   { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError {
