@@ -1,12 +1,10 @@
 """What a Dagster run that has failed leaves behind: what is stored, and what must not run."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
-
-from batchor_dagster.waiting.launches import Launch
 
 _EVENTS_PER_PAGE = 1000
 _EVENT_TYPES = {
@@ -31,8 +29,10 @@ class Attempt:
     pending_checks: frozenset[dg.AssetCheckKey]
 
     @classmethod
-    def of(cls, instance: dg.DagsterInstance, run: dg.DagsterRun, launch: Launch) -> "Attempt":
-        """Read what a Dagster run has left, from its event log."""
+    def of(
+        cls, instance: dg.DagsterInstance, run: dg.DagsterRun, partitions: Iterable[str]
+    ) -> "Attempt":
+        """Read what a Dagster run for some partitions has left, from its event log."""
         stored: dict[str, set[str | None]] = defaultdict(set)
         planned: set[dg.AssetCheckKey] = set()
         evaluated: set[dg.AssetCheckKey] = set()
@@ -49,7 +49,7 @@ class Attempt:
                     evaluated.add(found.asset_check_key)
                     if _blocks(found):
                         failed[found.asset_check_key] = found.description or "it did not pass"
-        wanted: set[str | None] = {*launch.partitions} or {None}
+        wanted: set[str | None] = {*partitions} or {None}
         return cls(
             done=frozenset(n for n, keys in stored.items() if None in keys or wanted <= keys),
             failed_checks=failed,

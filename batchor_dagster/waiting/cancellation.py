@@ -181,7 +181,10 @@ class Cancellation:
             self._log.info("batch run %s is cancelled: %s", waiter.run_id, ending.reason)
 
     def _all(self, **which: Any) -> Iterator[Waiter]:
-        """Yield all open waiters of a kind, while there is time; the caller may end them."""
+        """Yield those of all open waiters of a kind that are the business of these sensors.
+
+        While there is time; the caller may end them.
+        """
         which.setdefault("assets", self._location.only_assets)
         after: str | None = None
         while True:
@@ -192,7 +195,8 @@ class Cancellation:
                 limit=WAITERS_PER_TURN,
                 **which,
             )
-            yield from takewhile(lambda _: not self._time_box.is_over, page)
+            mine = (w for w in page if self._location.serves(w.asset, w.payload["repository"]))
+            yield from takewhile(lambda _: not self._time_box.is_over, mine)
             if self._time_box.is_over or len(page) < WAITERS_PER_TURN:
                 return
             after = page[-1].waiter_id

@@ -5,12 +5,18 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
 
 from batchor_core.integration import Waiter
-from batchor_dagster.constants import TAG_BACKFILL
+from batchor_dagster.constants import (
+    TAG_BACKFILL,
+    TAG_PARTITION,
+    TAG_PARTITION_RANGE_END,
+    TAG_PARTITION_RANGE_START,
+)
 
 _FOREIGN_CONFIG = "resources"
 """The part of a run's configuration that may hold secrets: it stays where Dagster keeps it."""
@@ -28,6 +34,7 @@ _DEMANDED = frozenset(
         "backfill",
         "cancel_on_termination",
         "job",
+        "partitions",
         "repository",
         "run_config",
         "selection",
@@ -52,6 +59,8 @@ class LaunchSpec:
         repository: Whose sensors serve it, as ``name@location``; None for a request without one.
         selection: The waiting asset, then those downstream of it that were selected and have not
             run, each with the selected batch assets that are upstream of it. Names, as ``a/b``.
+        partitions: The first and the last partition of the Dagster run, where the waiting asset has
+            none: those of what is downstream of it.
         job: The job that was launched.
         run_config: Its configuration, but for that of resources.
         tags: The team's own tags of the Dagster run, and those about its execution.
@@ -68,6 +77,7 @@ class LaunchSpec:
     repository: str | None
     selection: Mapping[str, tuple[str, ...]]
     job: str
+    partitions: tuple[str, ...] = ()
     run_config: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     joined: tuple[str, ...] = ()
@@ -83,6 +93,7 @@ class LaunchSpec:
         selection: Mapping[str, tuple[str, ...]],
         *,
         asked_by: "LaunchSpec | None",
+        is_partitioned: bool,
         in_step: bool,
         cancel_on_termination: bool,
         upstream_columns: Mapping[str, Sequence[str]],
@@ -94,6 +105,7 @@ class LaunchSpec:
             selection: As stored.
             asked_by: What the waiter had asked for that this Dagster run materializes, where the
                 request is part of such a run.
+            is_partitioned: Whether the waiting asset has partitions.
             in_step: As stored.
             cancel_on_termination: As stored.
             upstream_columns: As stored.
@@ -106,6 +118,7 @@ class LaunchSpec:
             repository=repository_of(run),
             selection=selection,
             job=run.job_name,
+            partitions=() if is_partitioned else _partitions_of(run.tags),
             run_config={k: v for k, v in run.run_config.items() if k != _FOREIGN_CONFIG},
             tags=_kept(run.tags),
             in_step=in_step,
@@ -120,6 +133,7 @@ class LaunchSpec:
         values = {name: value for name, value in waiter.payload.items() if name in known}
         values["selection"] = {name: tuple(above) for name, above in values["selection"].items()}
         values["joined"] = tuple(values["joined"])
+        values["partitions"] = tuple(values.get("partitions", ()))
         return cls(**values)
 
     def payload(self) -> dict[str, Any]:
@@ -127,16 +141,15 @@ class LaunchSpec:
         return dataclasses.asdict(self)
 
     @property
-    def demand(self) -> str | None:
-        """A digest of all that is to be done; None where another request cannot be served with it.
+    def demand(self) -> str:
+        """A digest of all that is to be done.
 
-        What is downstream of several batch assets is found by the root run, so that only a request
-        that is executed again is served together with itself.
+        What is downstream of several batch assets is found by the root run, and a step delivers to
+        its own Dagster run: there, only a request that is executed again is served together with
+        itself.
         """
-        if self.in_step:
-            return None
         values = {name: value for name, value in self.payload().items() if name in _DEMANDED}
-        values |= {"root_run": self.root_run} if self.shared else {}
+        values |= {"root_run": self.root_run} if self.shared or self.in_step else {}
         text = json.dumps(values, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -145,16 +158,16 @@ class LaunchSpec:
         """The waiting asset."""
         return next(iter(self.selection))
 
-    @property
+    @cached_property
     def own(self) -> tuple[str, ...]:
         """The asset, and what needs no other batch asset than those that are there by now."""
         there = {self.asset, *self.selection[self.asset]}
         return tuple(name for name, above in self.selection.items() if there.issuperset(above))
 
-    @property
+    @cached_property
     def shared(self) -> tuple[str, ...]:
         """What needs other batch assets of the selection too."""
-        own = self.own
+        own = set(self.own)
         return tuple(name for name in self.selection if name not in own)
 
     def config_for(self, request: dg.DagsterRun | None) -> dict[str, Any]:
@@ -172,6 +185,12 @@ def repository_of(run: dg.DagsterRun) -> str | None:
     """Return the repository that a Dagster run belongs to, as ``name@location``."""
     origin = run.remote_job_origin
     return None if origin is None else origin.repository_origin.get_label()
+
+
+def _partitions_of(tags: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a Dagster run's partition, or the first and the last one of its range."""
+    ends = (tags.get(TAG_PARTITION_RANGE_START), tags.get(TAG_PARTITION_RANGE_END))
+    return tuple(dict.fromkeys(filter(None, (tags.get(TAG_PARTITION), *ends))))
 
 
 def _kept(tags: Mapping[str, str]) -> dict[str, str]:
