@@ -192,3 +192,22 @@ def test_tick_dies_before_shared(world: World, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     world.finish(definitions)
     assert ran == ["shared"]
+
+
+def test_step_that_delivers_last(world: World) -> None:
+    """No sensor serves the waiter of such a step, so that nobody would run what it shares."""
+    ran: list[str] = []
+    definitions = ask(world, batch("a"), batch("b"), below("shared", "a", "b", ran=ran))
+    step = world.instance.add_run(
+        dg.DagsterRun(job_name="j", run_id="step", status=dg.DagsterRunStatus.STARTED)
+    )
+    theirs = next(waiter for waiter in world.waiters if waiter.asset == "b")
+    own = {"in_step": True, "dagster_run": step.run_id}
+    world.store.update_waiter(theirs, payload={**theirs.payload, **own})
+    world.finish(definitions)
+    assert (world.materialized("a"), ran) == (["d0"], [])
+    world.store.end_waiter(theirs.waiter_id, WaiterState.SERVED, None)  # as the step does
+    world.instance.report_run_canceled(step)
+    world.finish(definitions)
+    assert ran == ["shared"]
+    assert [w.state for w in world.waiters] == [WaiterState.SERVED] * 2
