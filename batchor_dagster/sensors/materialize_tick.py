@@ -7,6 +7,7 @@ waiters whose batch runs go on, each tick checks a few hundred in turns, however
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 
 import dagster as dg
@@ -44,6 +45,9 @@ READY_PER_BACKFILL = RUNS_PER_BACKFILL + RUN_REQUESTS_PER_TICK
 MOST_READY = 1000
 
 EVENTS_PER_TICK = 200
+
+_MEMBERS_KEPT = 10
+"""Of so many batch runs; each may have thousands."""
 
 
 class MaterializeCursor(Cursor):
@@ -165,6 +169,7 @@ class _Tick:
         runs.look_up(key for waiter in waiters for key in run_keys(waiter))
         serving = Serving(
             store=self._store,
+            members=lru_cache(maxsize=_MEMBERS_KEPT)(self._store.list_members),
             instance=self._instance,
             declarations=self._location.declarations,
             partitions=self._location.partitions,

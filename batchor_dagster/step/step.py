@@ -110,6 +110,7 @@ class Step:
             run,
             waiting_selection(self.context, self.declaration.name, spec),
             asked_by=spec,
+            is_partitioned=bool(self.partitions),
             in_step=self.waits,
             cancel_on_termination=self.declaration.cancel_on_termination,
             upstream_columns=self.upstream_columns,

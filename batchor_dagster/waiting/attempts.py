@@ -1,12 +1,10 @@
 """Read from a failed Dagster run which assets it stored and which checks it failed or missed."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
-
-from batchor_dagster.waiting.launches import Launch
 
 _EVENTS_PER_PAGE = 1000
 _EVENT_TYPES = {
@@ -31,8 +29,10 @@ class Attempt:
     pending_checks: frozenset[dg.AssetCheckKey]
 
     @classmethod
-    def of(cls, instance: dg.DagsterInstance, run: dg.DagsterRun, launch: Launch) -> "Attempt":
-        """Read the event log of a finished Dagster run."""
+    def of(
+        cls, instance: dg.DagsterInstance, run: dg.DagsterRun, partitions: Iterable[str]
+    ) -> "Attempt":
+        """Read the event log of a finished Dagster run for some partitions."""
         stored: dict[str, set[str | None]] = defaultdict(set)
         planned: set[dg.AssetCheckKey] = set()
         evaluated: set[dg.AssetCheckKey] = set()
@@ -49,7 +49,7 @@ class Attempt:
                     evaluated.add(found.asset_check_key)
                     if _blocks(found):
                         failed[found.asset_check_key] = found.description or "it did not pass"
-        wanted: set[str | None] = {*launch.partitions} or {None}
+        wanted: set[str | None] = {*partitions} or {None}
         return cls(
             done=frozenset(n for n, keys in stored.items() if None in keys or wanted <= keys),
             failed_checks=failed,

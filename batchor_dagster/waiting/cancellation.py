@@ -193,7 +193,8 @@ class Cancellation:
                 limit=WAITERS_PER_TURN,
                 **which,
             )
-            yield from takewhile(lambda _: not self._time_box.is_over, page)
+            mine = (w for w in page if self._location.serves(w.asset, w.payload["repository"]))
+            yield from takewhile(lambda _: not self._time_box.is_over, mine)
             if self._time_box.is_over or len(page) < WAITERS_PER_TURN:
                 return
             after = page[-1].waiter_id

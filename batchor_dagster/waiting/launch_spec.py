@@ -5,12 +5,18 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
 
 from batchor_core.integration import Waiter
-from batchor_dagster.constants import TAG_BACKFILL
+from batchor_dagster.constants import (
+    TAG_BACKFILL,
+    TAG_PARTITION,
+    TAG_PARTITION_RANGE_END,
+    TAG_PARTITION_RANGE_START,
+)
 
 _FOREIGN_CONFIG = "resources"
 """The part of the run configuration that may hold secrets: only Dagster stores it."""
@@ -28,6 +34,7 @@ _DEMANDED = frozenset(
         "backfill",
         "cancel_on_termination",
         "job",
+        "partitions",
         "repository",
         "run_config",
         "selection",
@@ -53,6 +60,8 @@ class LaunchSpec:
             request that belongs to none.
         selection: The waiting asset, then the selected assets downstream of it that have not run,
             each with the selected batch assets upstream of it. Names, as ``a/b``.
+        partitions: The first and the last partition of the request, where the waiting asset has
+            none: those of the assets downstream of it.
         job: The job in which the request was launched.
         run_config: The request's run configuration without that of resources.
         tags: The request's tags that its materialize runs get too: the team's own, and those that
@@ -70,6 +79,7 @@ class LaunchSpec:
     repository: str | None
     selection: Mapping[str, tuple[str, ...]]
     job: str
+    partitions: tuple[str, ...] = ()
     run_config: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     joined: tuple[str, ...] = ()
@@ -85,6 +95,7 @@ class LaunchSpec:
         selection: Mapping[str, tuple[str, ...]],
         *,
         asked_by: "LaunchSpec | None",
+        is_partitioned: bool,
         in_step: bool,
         cancel_on_termination: bool,
         upstream_columns: Mapping[str, Sequence[str]],
@@ -96,6 +107,7 @@ class LaunchSpec:
             selection: See the attribute.
             asked_by: The launch specification of the waiter that this Dagster run serves, if it is
                 a materialize run in which a further batch asset is requested.
+            is_partitioned: Whether the waiting asset has partitions.
             in_step: See the attribute.
             cancel_on_termination: See the attribute.
             upstream_columns: See the attribute.
@@ -108,6 +120,7 @@ class LaunchSpec:
             repository=repository_of(run),
             selection=selection,
             job=run.job_name,
+            partitions=() if is_partitioned else _partitions_of(run.tags),
             run_config={k: v for k, v in run.run_config.items() if k != _FOREIGN_CONFIG},
             tags=_kept(run.tags),
             in_step=in_step,
@@ -122,6 +135,7 @@ class LaunchSpec:
         values = {name: value for name, value in waiter.payload.items() if name in known}
         values["selection"] = {name: tuple(above) for name, above in values["selection"].items()}
         values["joined"] = tuple(values["joined"])
+        values["partitions"] = tuple(values.get("partitions", ()))
         return cls(**values)
 
     def payload(self) -> dict[str, Any]:
@@ -129,16 +143,14 @@ class LaunchSpec:
         return dataclasses.asdict(self)
 
     @property
-    def demand(self) -> str | None:
-        """A digest of what was asked: equal requests share a waiter. None: it shares with nobody.
+    def demand(self) -> str:
+        """A digest of what was asked: equal requests share a waiter.
 
-        Assets downstream of several batch assets are found by the root run. A request that selects
-        such assets therefore shares only with its own re-executions.
+        Assets downstream of several batch assets are found by the root run, and a step delivers to
+        its own Dagster run. Such requests therefore share only with their own re-executions.
         """
-        if self.in_step:
-            return None
         values = {name: value for name, value in self.payload().items() if name in _DEMANDED}
-        values |= {"root_run": self.root_run} if self.shared else {}
+        values |= {"root_run": self.root_run} if self.shared or self.in_step else {}
         text = json.dumps(values, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -147,16 +159,16 @@ class LaunchSpec:
         """The waiting asset."""
         return next(iter(self.selection))
 
-    @property
+    @cached_property
     def own(self) -> tuple[str, ...]:
         """The waiting asset, and the selected assets that need no further batch asset."""
         there = {self.asset, *self.selection[self.asset]}
         return tuple(name for name, above in self.selection.items() if there.issuperset(above))
 
-    @property
+    @cached_property
     def shared(self) -> tuple[str, ...]:
         """The selected assets that need another selected batch asset as well."""
-        own = self.own
+        own = set(self.own)
         return tuple(name for name in self.selection if name not in own)
 
     def config_for(self, request: dg.DagsterRun | None) -> dict[str, Any]:
@@ -174,6 +186,12 @@ def repository_of(run: dg.DagsterRun) -> str | None:
     """Return the repository that a Dagster run belongs to, as ``name@location``."""
     origin = run.remote_job_origin
     return None if origin is None else origin.repository_origin.get_label()
+
+
+def _partitions_of(tags: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a Dagster run's partition, or the first and the last one of its range."""
+    ends = (tags.get(TAG_PARTITION_RANGE_START), tags.get(TAG_PARTITION_RANGE_END))
+    return tuple(dict.fromkeys(filter(None, (tags.get(TAG_PARTITION), *ends))))
 
 
 def _kept(tags: Mapping[str, str]) -> dict[str, str]:

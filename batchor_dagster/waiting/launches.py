@@ -40,6 +40,7 @@ class Launch:
             answers would fail again.
         done: The assets that earlier attempts have materialized.
         given_up: The assets that no attempt will materialize.
+        asked: The downstream batch assets that it has requested: they have waiters of their own.
     """
 
     index: int
@@ -51,6 +52,7 @@ class Launch:
     is_verdict: bool = False
     done: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +62,8 @@ class Launch:
     @property
     def left(self) -> tuple[str, ...]:
         """The assets that the current attempt materializes."""
-        return tuple(n for n in self.assets if n not in self.done and n not in self.given_up)
+        over = {*self.done, *self.given_up, *self.asked}
+        return tuple(name for name in self.assets if name not in over)
 
     def run_key(self, waiter: Waiter) -> str:
         """Return the run key of the current attempt. A key that was used is never used again."""
@@ -74,10 +77,6 @@ class Launch:
         """Return the ended launch; a reason that it has already stays."""
         return dataclasses.replace(self, state=state, reason=self.reason or reason)
 
-    def covers(self, partition: str) -> bool:
-        """Whether the launch materializes a partition; one without partitions counts for all."""
-        return not self.partitions or not partition or partition in self.partitions
-
 
 def launches_of(waiter: Waiter, spec: LaunchSpec) -> list[Launch]:
     """Return a waiter's launches; before any is stored, one launch with all partitions."""
@@ -89,12 +88,13 @@ def launches_of(waiter: Waiter, spec: LaunchSpec) -> list[Launch]:
 
 def with_launches(waiter: Waiter, spec: LaunchSpec, launches: Iterable[Launch]) -> dict[str, Any]:
     """Return a waiter's progress with some launches replaced or added."""
-    all_of_them = {launch.index: launch for launch in launches_of(waiter, spec)}
-    all_of_them |= {launch.index: launch for launch in launches}
-    return {
-        **waiter.progress,
-        "launches": [_stored(one, waiter, spec) for one in all_of_them.values()],
-    }
+    known = waiter.progress.get("launches")
+    stored = dict(enumerate([None] if known is None else known))
+    all_of_them = [*launches] if known is not None else [*launches_of(waiter, spec), *launches]
+    places = {key: place for place, key in enumerate(waiter.partitions)}
+    for launch in all_of_them:  # of thousands, the others are left as they are
+        stored[launch.index] = _stored(launch, waiter, spec, places)
+    return {**waiter.progress, "launches": list(stored.values())}
 
 
 def with_verdict(waiter: Waiter, reason: str) -> dict[str, Any]:
@@ -152,10 +152,13 @@ def _launch(index: int, stored: Mapping[str, Any], waiter: Waiter, spec: LaunchS
         is_verdict=stored["is_verdict"],
         done=tuple(stored["done"]),
         given_up=tuple(stored["given_up"]),
+        asked=tuple(stored.get("asked", ())),
     )
 
 
-def _stored(launch: Launch, waiter: Waiter, spec: LaunchSpec) -> dict[str, Any]:
+def _stored(
+    launch: Launch, waiter: Waiter, spec: LaunchSpec, places: Mapping[str, int]
+) -> dict[str, Any]:
     """Return the JSON of a launch: of thousands of partitions, only the first and the last."""
     values: dict[str, Any] = {
         "attempt": launch.attempt,
@@ -165,15 +168,20 @@ def _stored(launch: Launch, waiter: Waiter, spec: LaunchSpec) -> dict[str, Any]:
         "done": list(launch.done),
         "given_up": list(launch.given_up),
     }
+    if launch.asked:
+        values["asked"] = list(launch.asked)
     if launch.assets != spec.own:
         values["assets"] = list(launch.assets)
-    span = _span(launch.partitions, waiter.partitions)
+    span = _span(launch.partitions, waiter.partitions, places)
     return values | ({"partitions": list(launch.partitions)} if span is None else {"span": span})
 
 
-def _span(part: Sequence[str], whole: Sequence[str]) -> tuple[int, int] | None:
+def _span(
+    part: Sequence[str], whole: Sequence[str], places: Mapping[str, int]
+) -> tuple[int, int] | None:
     if not part:
         return None if whole else (0, 0)
-    start = whole.index(part[0]) if part[0] in whole else -1
-    end = start + len(part)
-    return (start, end) if start >= 0 and tuple(whole[start:end]) == tuple(part) else None
+    start = places.get(part[0])
+    if start is None or whole[start : start + len(part)] != part:
+        return None
+    return start, start + len(part)

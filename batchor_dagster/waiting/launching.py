@@ -6,7 +6,7 @@ a launch can be launched, it refuses that launch alone; Dagster would refuse the
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -84,21 +84,24 @@ class Launcher:
             CannotLaunchError: Nothing of the launch, or not the waiting asset, can be launched.
         """
         left_out: dict[str, str] = {}
-        keys = self._existing(launch, left_out)
+        partitions = waiter.partitions_of(launch)
+        keys = self._existing(launch, partitions, left_out)
         job = self._job_of(waiter, keys)
         config = self._config_of(waiter, job)
         keys = self._launchable(job, keys, config, left_out)
         if not keys or (waiter.spec.asset in launch.left and waiter.spec.asset in left_out):
             reason = next(iter(left_out.values()), "there is nothing to launch")
             raise CannotLaunchError(reason)
+        if not self._are_partitioned(keys):  # Dagster would refuse the partition
+            partitions = ()
         request = dg.RunRequest(
             run_key=launch.run_key(waiter.stored),
             job_name=job.name,
-            partition_key=launch.partitions[0] if len(launch.partitions) == 1 else None,
+            partition_key=partitions[0] if len(partitions) == 1 else None,
             asset_selection=sorted(keys),
             asset_check_keys=self._checks_of(keys, checks) if checks else None,
             run_config=config,
-            tags=_tags(waiter, launch),
+            tags=_tags(waiter, launch, partitions),
         )
         return Launchable(request=request, left_out=left_out)
 
@@ -129,7 +132,12 @@ class Launcher:
         found = self._graph.get(key).execution_set_entity_keys
         return frozenset(each for each in found if isinstance(each, dg.AssetKey))
 
-    def _existing(self, launch: Launch, left_out: dict[str, str]) -> frozenset[dg.AssetKey]:
+    def _are_partitioned(self, keys: Iterable[dg.AssetKey]) -> bool:
+        return any(self._graph.get(key).partitions_def is not None for key in keys)
+
+    def _existing(
+        self, launch: Launch, partitions: Sequence[str], left_out: dict[str, str]
+    ) -> frozenset[dg.AssetKey]:
         """Return the launch's assets that still have its partitions, and what runs with them."""
         keys: set[dg.AssetKey] = set()
         definition: Any = None
@@ -140,7 +148,7 @@ class Launcher:
                 continue
             theirs = self._graph.get(key).partitions_def
             definition = definition or theirs
-            if theirs not in (None, definition) or not self._has_all(theirs, launch.partitions):
+            if theirs not in (None, definition) or not self._has_all(theirs, partitions):
                 left_out[name] = f"asset {name!r} has other partitions by now"
                 continue
             keys |= self._together(key)
@@ -219,7 +227,7 @@ class Launcher:
         return sorted({*theirs, *checks}, key=lambda check: check.to_user_string())
 
 
-def _tags(waiter: AssetWaiter, launch: Launch) -> dict[str, str]:
+def _tags(waiter: AssetWaiter, launch: Launch, partitions: Sequence[str]) -> dict[str, str]:
     tags = {
         **waiter.spec.tags,
         TAG_BATCH_RUN: waiter.run.run_id,
@@ -233,7 +241,7 @@ def _tags(waiter: AssetWaiter, launch: Launch) -> dict[str, str]:
         tags[TAG_ASSET] = waiter.spec.asset
     if waiter.spec.backfill:
         tags[TAG_BACKFILL] = waiter.spec.backfill
-    if len(launch.partitions) > 1:
-        tags[TAG_PARTITION_RANGE_START] = launch.partitions[0]
-        tags[TAG_PARTITION_RANGE_END] = launch.partitions[-1]
+    if len(partitions) > 1:
+        tags[TAG_PARTITION_RANGE_START] = partitions[0]
+        tags[TAG_PARTITION_RANGE_END] = partitions[-1]
     return tags

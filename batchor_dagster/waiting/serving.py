@@ -13,7 +13,7 @@ from typing import Protocol
 import dagster as dg
 
 from batchor_core import RunState
-from batchor_core.integration import Identity, Store, WaiterState
+from batchor_core.integration import Identity, Member, Store, WaiterState
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.partitions import DefinedPartitions
 from batchor_dagster.waiting.attempts import Attempt
@@ -41,6 +41,7 @@ class Serving:
 
     Attributes:
         store: The control plane.
+        members: Returns the members of a batch run; a waiter in pieces asks for each piece.
         instance: The Dagster instance.
         declarations: The batch assets, by name.
         partitions: Which partitions are defined.
@@ -52,6 +53,7 @@ class Serving:
     """
 
     store: Store
+    members: Callable[[str], Sequence[Member]]
     instance: dg.DagsterInstance
     declarations: Mapping[str, BatchAssetDeclaration]
     partitions: DefinedPartitions
@@ -68,6 +70,7 @@ class Serving:
         launches have ended. The caller may stop at any point: each decision is stored when made.
         """
         self.runs.look_up(run_keys(waiter))
+        waiter = self._take_along(waiter)
         for index in count():
             if index >= len(waiter.launches):
                 break
@@ -84,7 +87,16 @@ class Serving:
                     yield launchable.request
                 else:
                     waiter = self._refresh(waiter)
-        self._end(waiter)
+        if not self.families.awaits_step(waiter):
+            self._end(waiter)
+
+    def _take_along(self, waiter: AssetWaiter) -> AssetWaiter:
+        """Add what is shared with an asset that a step has delivered since launches ended."""
+        if not self.families.has_step(waiter):
+            return waiter
+        ended = [launch for launch in waiter.launches if not launch.is_open]
+        ready = self._ready_after(waiter, ended)
+        return self._note(waiter, *ready) if ready else waiter
 
     # -- the current attempt of a launch -------------------------------------------------------
 
@@ -98,17 +110,23 @@ class Serving:
         if run is None or not run.is_finished:
             return waiter
         now = self._after(waiter, launch, run)
-        seen = self._note(waiter, now)
+        # Stored together: a tick that died in between would leave behind what is ready.
+        seen = self._note(waiter, now, *self._ready_after(waiter.with_launches([now]), [now]))
         launch = seen.launches[index]
-        if launch.is_open or launch != now:
-            return seen  # a verdict or another request has changed the launch meanwhile
-        if launch.is_verdict:
+        # A verdict, or another request, may have come in between.
+        if launch == now and launch.is_verdict and not launch.is_open:
             self._free_partitions(seen, launch)
-        definition = self.launcher.definition_of(seen.spec.selection)
-        ready = self.families.ready_after(
-            seen, launch, lambda a, b: self.partitions.follows(definition, a, b)
+        return seen
+
+    def _ready_after(self, waiter: AssetWaiter, launches: Sequence[Launch]) -> list[Launch]:
+        """Return what several batch assets share and is ready now that launches have ended."""
+        if not waiter.spec.shared:
+            return []
+        self.families.update(waiter)
+        definition = self.launcher.definition_of(waiter.spec.selection)
+        return self.families.ready_after(
+            waiter, launches, lambda a, b: self.partitions.follows(definition, a, b)
         )
-        return self._note(seen, *ready) if ready else seen
 
     def _after(self, waiter: AssetWaiter, launch: Launch, run: dg.DagsterRun) -> Launch:
         """Return a launch after its Dagster run has finished: ended, or at its next attempt."""
@@ -117,11 +135,13 @@ class Serving:
             done = [n for n in launch.left if n == waiter.spec.asset or n not in self.declarations]
             state = LaunchState.FAILED if launch.given_up else LaunchState.MATERIALIZED
             return dataclasses.replace(launch, done=(*launch.done, *done)).ended(state)
-        attempt = Attempt.of(self.instance, run, launch)
+        attempt = Attempt.of(self.instance, run, waiter.partitions_of(launch))
         launch = _without_blocked(waiter, launch, attempt, self.launcher)
         launch = dataclasses.replace(
             launch, done=(*launch.done, *(n for n in launch.left if n in attempt.done))
         )
+        asked = self._asked_by(run, waiter, launch)
+        launch = dataclasses.replace(launch, asked=(*launch.asked, *asked))
         if not launch.left:
             is_whole = not launch.given_up and launch.reason is None
             return launch.ended(LaunchState.MATERIALIZED if is_whole else LaunchState.FAILED)
@@ -131,6 +151,20 @@ class Serving:
             reason = f"its Dagster run failed {MAX_ATTEMPTS} times"
             return launch.ended(LaunchState.FAILED, reason)
         return dataclasses.replace(launch, attempt=launch.attempt + 1)
+
+    def _asked_by(self, run: dg.DagsterRun, waiter: AssetWaiter, launch: Launch) -> list[str]:
+        """Return the batch assets downstream of which a Dagster run has asked all partitions."""
+        asset = waiter.spec.asset
+        below = [name for name in launch.left if name in self.declarations and name != asset]
+        if not below:
+            return []
+        partitions = set(waiter.partitions_of(launch))
+        asked: dict[str, set[str]] = {}
+        for one in self.store.list_waiters(
+            namespace=waiter.stored.namespace, assets=below, payload={"dagster_run": [run.run_id]}
+        ):
+            asked.setdefault(one.asset, set()).update(one.partitions or partitions)
+        return [name for name in below if name in asked and partitions <= asked[name]]
 
     def _free_partitions(self, waiter: AssetWaiter, launch: Launch) -> None:
         """Release partitions after a verdict, so that the next request asks for new answers."""
@@ -149,6 +183,8 @@ class Serving:
         """Split a launch into parts that one Dagster run each can materialize."""
         launch = waiter.launches[index]
         definition = self._definition_of(waiter, launch)
+        if definition is None or len(launch.partitions) < 2:
+            return waiter
         kinds = self._kinds_of(waiter, launch)
         if len(set(kinds.values())) == 1 and self.partitions.is_rectangle(
             definition, launch.partitions
@@ -164,25 +200,23 @@ class Serving:
 
     def _kinds_of(self, waiter: AssetWaiter, launch: Launch) -> Mapping[str, object]:
         """Return by partition its kind: one Dagster run takes partitions of one kind only."""
-        definition = self._definition_of(waiter, launch)
         verdicts = self._verdicts(waiter) if waiter.spec.asset in launch.left else {}
-        return {
-            key: (self.partitions.has(definition, key), verdicts.get(key, True))
-            for key in launch.partitions
-        }
+        gone = set(self._gone(waiter, launch))
+        return {key: (key in gone, verdicts.get(key, True)) for key in launch.partitions}
 
     def _verdicts(self, waiter: AssetWaiter) -> dict[str, bool]:
         """Return by partition whether enough of its rows were answered to materialize it."""
         if waiter.run.state in _NO_ANSWERS or len(waiter.stored.partitions) < 2:
             return {}
         most = self.declarations[waiter.stored.asset].max_failure_rate
-        members = self.store.list_members(waiter.run.run_id)
-        return {m.identity.partition: is_good(m.item_count, m.ok_count, most) for m in members}
+        return {
+            member.identity.partition: is_good(member.item_count, member.ok_count, most)
+            for member in self.members(waiter.run.run_id)
+        }
 
     def _launchable(self, waiter: AssetWaiter, launch: Launch) -> Launchable | None:
         """Return what to launch; None if the launch has to wait, or was ended as not launchable."""
-        definition = self._definition_of(waiter, launch)
-        gone = [k for k in launch.partitions if not self.partitions.has(definition, k)]
+        gone = self._gone(waiter, launch)
         if gone:
             if self.is_settled(waiter.stored.asset):
                 reason = f"partition {gone[0]!r} is not defined any more"
@@ -192,8 +226,16 @@ class Serving:
             return self.launcher.run_request(waiter, launch, self._checks_to_pass(waiter, launch))
         except CannotLaunchError as exc:
             self._note(waiter, launch.ended(LaunchState.FAILED, str(exc)))
-            self.tell(waiter, launch.partitions, str(exc), is_final=True)
+            is_final = waiter.spec.asset in launch.left
+            self.tell(waiter, launch.partitions, str(exc), is_final=is_final)
             return None
+
+    def _gone(self, waiter: AssetWaiter, launch: Launch) -> list[str]:
+        """Return the partitions of a launch that are not defined."""
+        definition = self._definition_of(waiter, launch)
+        if definition is None and waiter.spec.asset not in launch.assets:
+            return []  # what is downstream of partitions may have none
+        return [key for key in launch.partitions if not self.partitions.has(definition, key)]
 
     def _checks_to_pass(self, waiter: AssetWaiter, launch: Launch) -> frozenset[dg.AssetCheckKey]:
         """Return the blocking checks that the previous attempt did not evaluate."""
@@ -203,7 +245,7 @@ class Serving:
         run = self.runs.find(before.run_key(waiter.stored))
         if run is None:
             return frozenset()
-        pending = Attempt.of(self.instance, run, launch).pending_checks
+        pending = Attempt.of(self.instance, run, waiter.partitions_of(launch)).pending_checks
         return frozenset(
             check
             for check in pending

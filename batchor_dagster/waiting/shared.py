@@ -43,21 +43,34 @@ class Families:
         """Replace a waiter by its newest version."""
         self._families[member.spec.root_run][member.stored.waiter_id] = member
 
-    def ready_after(self, waiter: AssetWaiter, launch: Launch, follows: Follows) -> list[Launch]:
-        """Return new launches for the shared assets that are ready after a launch.
+    def has_step(self, waiter: AssetWaiter) -> bool:
+        """Whether the step of a request delivers, or has delivered, what a waiter shares with."""
+        return bool(waiter.spec.shared) and any(one.spec.in_step for one in self._of(waiter))
+
+    def awaits_step(self, waiter: AssetWaiter) -> bool:
+        """Whether a step is about to deliver what a waiter shares with: it then has more to do."""
+        return bool(waiter.spec.shared) and any(
+            one.stored.state is WaiterState.OPEN and one.delivers_itself for one in self._of(waiter)
+        )
+
+    def ready_after(
+        self, waiter: AssetWaiter, launches: Iterable[Launch], follows: Follows
+    ) -> list[Launch]:
+        """Return the launches of shared assets that are ready now that launches have ended.
 
         Args:
-            waiter: The waiter of the launch, in its newest version.
-            launch: A launch that has just ended.
-            follows: Whether the second partition comes right after the first one.
+            waiter: Whose launches they are; as it is stored then.
+            launches: Ended ones.
+            follows: Whether a partition comes right after another one.
         """
-        if not waiter.spec.shared or not launch.done:
+        ended = [launch for launch in launches if launch.done and not launch.is_open]
+        if not waiter.spec.shared or not ended:
             return []
-        family = list(self._families[waiter.spec.root_run].values())
-        ready = {
-            key: self._ready(waiter, family, key)
-            for key in launch.partitions or _partitions_of(family)
-        }
+        family = self._of(waiter)
+        keys = dict.fromkeys(
+            key for launch in ended for key in launch.partitions or _partitions_of(family)
+        )
+        ready = self._ready(waiter, family, keys)
         found: list[Launch] = []
         free = len(waiter.launches)
         for group in dict.fromkeys(filter(None, ready.values())):
@@ -67,12 +80,28 @@ class Families:
             free = found[-1].index + 1
         return found
 
+    def _of(self, waiter: AssetWaiter) -> list[AssetWaiter]:
+        return list(self._families[waiter.spec.root_run].values())
+
     def _ready(
-        self, waiter: AssetWaiter, family: Sequence[AssetWaiter], partition: str
+        self, waiter: AssetWaiter, family: Sequence[AssetWaiter], partitions: Iterable[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """Return by partition the shared assets that can run, and that nobody has taken."""
+        ready: dict[str, tuple[str, ...]] = {}
+        known: dict[object, tuple[str, ...]] = {}
+        for key in partitions:
+            served = [(member, member.launches_for(key)) for member in _newest(family, key)]
+            # Of thousands of partitions, most are served by the same launches.
+            alike = tuple((id(m), *(launch.index for launch in theirs)) for m, theirs in served)
+            if alike not in known:
+                launches = [launch for _, theirs in served for launch in theirs]
+                known[alike] = self._ready_with(waiter, [m for m, _ in served], launches)
+            ready[key] = known[alike]
+        return ready
+
+    def _ready_with(
+        self, waiter: AssetWaiter, members: Sequence[AssetWaiter], launches: Sequence[Launch]
     ) -> tuple[str, ...]:
-        """Return the shared assets that can run for a partition and have no launch yet."""
-        members = _newest(family, partition)
-        launches = [one for m in members for one in m.launches if one.covers(partition)]
         taken = {name for one in launches for name in one.assets}
         there = {name for one in launches for name in one.done}
         there |= {m.spec.asset for m in members if _delivered_in_step(m)}
@@ -110,9 +139,7 @@ def load_families(
 def _newest(family: Iterable[AssetWaiter], partition: str) -> list[AssetWaiter]:
     """Return for each asset its newest waiter for a partition; older requests do not count."""
     newest: Mapping[str, AssetWaiter] = {
-        one.spec.asset: one
-        for one in family
-        if not one.stored.partitions or not partition or partition in one.stored.partitions
+        one.spec.asset: one for one in family if one.covers(partition)
     }
     return list(newest.values())
 

@@ -1,5 +1,6 @@
 """Load waiters together with their batch runs and requests, and change them safely."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,6 +46,38 @@ class AssetWaiter:
         """The waiter's launches."""
         return launches_of(self.stored, self.spec)
 
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(self.stored.partitions)
+
+    @cached_property
+    def _launches_by_partition(self) -> Mapping[str, list[Launch]]:
+        found = defaultdict(list)
+        for launch in self.launches:
+            for key in launch.partitions or ("",):
+                found[key].append(launch)
+        return found
+
+    def covers(self, partition: str) -> bool:
+        """Whether it waits for a partition; one without partitions waits for all."""
+        return not self._keys or not partition or partition in self._keys
+
+    def launches_for(self, partition: str) -> list[Launch]:
+        """Return its launches for a partition; one without partitions is for all."""
+        if not partition:
+            return self.launches
+        found = self._launches_by_partition
+        return [*found.get("", ()), *found.get(partition, ())]
+
+    def partitions_of(self, launch: Launch) -> tuple[str, ...]:
+        """Return the partitions of a launch's Dagster runs; of some ranges, only both ends."""
+        return launch.partitions or self.spec.partitions
+
+    def with_launches(self, launches: Iterable[Launch]) -> "AssetWaiter":
+        """Return it as it will be once some launches are stored."""
+        progress = with_launches(self.stored, self.spec, launches)
+        return self.with_stored(replace(self.stored, progress=progress))
+
     def with_stored(self, stored: Waiter) -> "AssetWaiter":
         """Return a copy with a newer stored waiter."""
         return replace(self, stored=stored)
@@ -55,7 +88,7 @@ class AssetWaiter:
         If another process has changed the waiter meanwhile, nothing is stored: the returned waiter
         has that change, and the next tick decides anew.
         """
-        progress = with_launches(self.stored, self.spec, launches)
+        progress = self.with_launches(launches).stored.progress
         try:
             return self.with_stored(store.update_waiter(self.stored, progress=progress))
         except StaleTransitionError:

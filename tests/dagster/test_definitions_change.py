@@ -105,6 +105,21 @@ def test_a_sensor_that_was_off_has_seen_nothing(patient: World, time: Time) -> N
     assert patient.waiters[0].state is WaiterState.OPEN
 
 
+def test_asset_that_moved_to_another_repository(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sensors that it has left would cancel what is waited for at its new place."""
+    monkeypatch.setattr(materialize_tick, "label_of_sensor", lambda _: "old@location")
+    answers, small = answers_asset(), small_asset()
+    world.request(answers)
+    world.request(answers, partition="d1")
+    for waiter, label in zip(world.waiters, ("old@location", "new@location"), strict=True):
+        world.store.update_waiter(waiter, payload={**waiter.payload, "repository": label})
+    for _ in range(2):
+        world.tick(MATERIALIZE_SENSOR, [small])
+    assert [w.state for w in world.waiters] == [WaiterState.CANCELLED, WaiterState.OPEN]
+
+
 def test_listed_assets_only(world: World) -> None:
     """Sensors of some assets would cancel the batches of all others."""
     answers, small = answers_asset(), small_asset()

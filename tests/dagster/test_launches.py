@@ -222,3 +222,108 @@ def test_resources_configured_at_launch(world: World) -> None:
     )
     world.finish(definitions)
     assert stored == ["here"]
+
+
+def test_configuration_of_upstream_assets(world: World) -> None:
+    """Configuration of what the materialize run has not selected would have it refused."""
+    ran: list[float] = []
+
+    @dg.asset(partitions_def=DAYS)
+    def up(config: Threshold) -> None: ...
+
+    @dg.asset(partitions_def=DAYS, deps=["answers"])
+    def report(config: Threshold) -> None:
+        ran.append(config.threshold)
+
+    answers = answers_asset(deps=["up"])
+    definitions = world.definitions(up, answers, report)
+    world.launch_job(
+        definitions,
+        asset_selection=[up.key, answers.key, report.key],
+        run_config={
+            "ops": {
+                "up": {"config": {"threshold": 0.5}},
+                "report": {"config": {"threshold": 0.9}},
+            },
+            "loggers": {"console": {"config": {"log_level": "DEBUG"}}},
+            "execution": {"config": {"in_process": {}}},
+        },
+    )
+    world.finish(definitions)
+    assert ran == [0.9]
+
+
+def test_job_that_is_configured(world: World) -> None:
+    """A job that is configured as a whole would be refused for a part of its assets."""
+    ran: list[float] = []
+
+    @dg.asset(partitions_def=DAYS)
+    def up(config: Threshold) -> None: ...
+
+    @dg.asset(partitions_def=DAYS, deps=["answers"])
+    def report(config: Threshold) -> None:
+        ran.append(config.threshold)
+
+    answers = answers_asset(deps=["up"])
+    job = dg.define_asset_job(
+        "nightly",
+        selection=[up, answers, report],
+        config={
+            "ops": {
+                "up": {"config": {"threshold": 0.5}},
+                "report": {"config": {"threshold": 0.9}},
+            }
+        },
+    )
+    definitions = dg.Definitions(
+        assets=[up, answers, report],
+        jobs=[job],
+        sensors=build_batch_sensors(jobs=[job]),
+        resources=world.resources,
+    )
+    world.launch_job(definitions, "nightly")
+    world.finish(definitions)
+    assert ran == [0.9]
+
+
+def test_configuration_of_a_graph(world: World) -> None:
+    """The nested configuration of a graph would be lost."""
+    ran: list[float] = []
+
+    @dg.op(config_schema={"threshold": float})
+    def inner(context: dg.OpExecutionContext, answers: pl.DataFrame) -> pl.DataFrame:
+        ran.append(context.op_config["threshold"])
+        return pl.DataFrame({"label": ["good"]})
+
+    @dg.graph_asset(partitions_def=DAYS)
+    def report(answers: Any) -> Any:
+        return inner(answers)
+
+    answers = answers_asset()
+    definitions = world.definitions(answers, report)
+    world.launch_job(
+        definitions,
+        asset_selection=[answers.key, report.key],
+        run_config={"ops": {"report": {"ops": {"inner": {"config": {"threshold": 0.9}}}}}},
+    )
+    world.finish(definitions)
+    assert ran == [0.9]
+
+
+def test_descendant_that_goes_between_two_attempts(world: World) -> None:
+    """A partition that is materialized would be shown as one that never will be."""
+    answers = answers_asset()
+
+    @dg.asset(deps=["answers"], partitions_def=DAYS)
+    def report() -> None:
+        raise RuntimeError("once")
+
+    before = world.definitions(answers, report)
+    world.launch_job(before, asset_selection=[answers.key, report.key])
+    world.drive(before)
+    (request,) = world.materialize_tick(before)
+    world.launch(request, before)
+    data = world.tick(MATERIALIZE_SENSOR, [answers])
+    assert world.materialized() == ["d0"]
+    assert [e for e in data.asset_events if isinstance(e, dg.AssetCheckEvaluation)] == []
+    assert [w.state for w in world.waiters] == [WaiterState.SERVED]

@@ -1,6 +1,7 @@
 """What is downstream of several batch assets runs once, when all of them are there for it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
@@ -149,3 +150,64 @@ def test_equal_requests_are_served_together(world: World) -> None:
     world.finish(a)
     assert len(world.waiters) == 1
     assert world.materialized("a") == ["d0"]
+
+
+@pytest.mark.parametrize("reuse", ["off", "predecessor"])
+def test_batch_below_is_not_asked_again(world: World, reuse: str) -> None:
+    """A sibling that fails would have it answered, and paid for, again and again."""
+    ran: list[str] = []
+    a, b = batch("a"), batch("b", deps=["a"], reuse=reuse)
+    definitions = ask(world, a, b, below("bad", "a", ran=ran, fails=True))
+    world.drive(definitions)
+    (first,) = world.materialize_tick(definitions)
+    world.launch(first, definitions)
+    world.drive(definitions)
+    for request in world.materialize_tick(definitions):  # the second attempt comes last
+        if request.tags["batchor/asset"] == "b":
+            world.launch(request, definitions)
+    world.finish(definitions)
+    assert ran == ["bad"] * 3
+    assert world.materialized("a") == ["d0"]
+    assert world.materialized("b") == ["d0"]
+    assert len(world.batches) == 2
+
+
+def test_tick_dies_before_shared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What became ready at that moment would never run."""
+    ran: list[str] = []
+    definitions = ask(world, batch("a"), batch("b"), below("shared", "a", "b", ran=ran))
+    world.drive(definitions)
+    for request in world.materialize_tick(definitions):
+        world.launch(request, definitions)
+    real = type(world.store).update_waiter
+
+    def dying(self: Any, *args: Any, **values: Any) -> None:
+        real(self, *args, **values)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(world.store), "update_waiter", dying)
+    for _ in range(4):  # behind each commit
+        with suppress(KeyboardInterrupt):
+            world.materialize_tick(definitions)
+    monkeypatch.undo()
+    world.finish(definitions)
+    assert ran == ["shared"]
+
+
+def test_step_that_delivers_last(world: World) -> None:
+    """No sensor serves the waiter of such a step, so that nobody would run what it shares."""
+    ran: list[str] = []
+    definitions = ask(world, batch("a"), batch("b"), below("shared", "a", "b", ran=ran))
+    step = world.instance.add_run(
+        dg.DagsterRun(job_name="j", run_id="step", status=dg.DagsterRunStatus.STARTED)
+    )
+    theirs = next(waiter for waiter in world.waiters if waiter.asset == "b")
+    own = {"in_step": True, "dagster_run": step.run_id}
+    world.store.update_waiter(theirs, payload={**theirs.payload, **own})
+    world.finish(definitions)
+    assert (world.materialized("a"), ran) == (["d0"], [])
+    world.store.end_waiter(theirs.waiter_id, WaiterState.SERVED, None)  # as the step does
+    world.instance.report_run_canceled(step)
+    world.finish(definitions)
+    assert ran == ["shared"]
+    assert [w.state for w in world.waiters] == [WaiterState.SERVED] * 2

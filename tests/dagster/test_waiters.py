@@ -22,7 +22,7 @@ from batchor_dagster.constants import (
 )
 from batchor_dagster.sensors import materialize_tick
 from batchor_dagster.waiting.hold import HoldRequest, HoldState, hold_status, open_or_join
-from tests.dagster.world import DAYS, MODEL, ROWS, World, answers_asset, rows_of
+from tests.dagster.world import DAYS, MODEL, ROWS, World, answers_asset, rows_of, while_waiting
 
 
 def _terminate(world: World, result: dg.ExecuteInProcessResult) -> None:
@@ -432,3 +432,26 @@ def test_bad_partition_is_asked_again_while_others_are_served(world: World) -> N
     assert len(world.runs) == 2
     world.finish(answers)
     assert sorted(map(str, world.materialized())) == ["d0", "d1", "d2", "d3", "d4"]
+
+
+def test_step_that_is_tried_again_has_one_waiter(world: World) -> None:
+    """The sensors would materialize once more for the waiter of the first try."""
+    failed: list[int] = []
+
+    class Manager(dg.IOManager):
+        def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+            if not failed:
+                failed.append(1)
+                raise dg.RetryRequested(max_retries=1)
+
+        def load_input(self, context: dg.InputContext) -> None: ...
+
+    world.resources["io_manager"] = Manager()
+    with while_waiting(world, world.provider_works):
+        answers = answers_asset(wait=True)
+        result = world.request(answers)
+    assert result.success
+    assert failed
+    world.finish(answers)
+    assert [w.state for w in world.waiters] == [WaiterState.SERVED]
+    assert world.materialized() == ["d0"]
