@@ -140,6 +140,10 @@ class BatchorComponent(dg.Component, dg.Model, dg.Resolvable):
         float,
         field(float, "Seconds for which an unacknowledged batch is looked for."),
     ] = 180.0
+    gone_after_s: Annotated[
+        float,
+        field(float, "Seconds until a missing asset or partition is taken to be gone."),
+    ] = 3600.0
     budget_usd_per_day: Annotated[
         float | None,
         field(float, "What one account and model may cost in a day (UTC), in US dollars."),
@@ -147,6 +151,10 @@ class BatchorComponent(dg.Component, dg.Model, dg.Resolvable):
     listeners: Annotated[
         list[str] | None,
         field(list[str], "Who is told of each event: batchor_core:OpenTelemetryListener, …"),
+    ] = None
+    jobs: Annotated[
+        list[str] | None,
+        field(list[str], "Names of asset jobs: what they ask for is materialized in them too."),
     ] = None
     minimum_interval_seconds: Annotated[
         int, field(int, "Seconds between two ticks of the sensors.")
@@ -162,7 +170,9 @@ class BatchorComponent(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(
             resources=self.build_resources(),
             sensors=build_batch_sensors(
-                minimum_interval_seconds=self.minimum_interval_seconds, default_status=status
+                jobs=self.jobs or (),
+                minimum_interval_seconds=self.minimum_interval_seconds,
+                default_status=status,
             ),
         )
 
@@ -176,6 +186,7 @@ class BatchorComponent(dg.Component, dg.Model, dg.Resolvable):
             poll_s=self.poll_s,
             lease_s=self.lease_s,
             settle_s=self.settle_s,
+            gone_after_s=self.gone_after_s,
             budget_usd_per_day=self.budget_usd_per_day,
             listeners=self.listeners or [],
         )

@@ -46,6 +46,13 @@ MOST_READY = 1000
 
 EVENTS_PER_TICK = 200
 
+AWAKE_SECONDS = 3600.0
+"""For so long the sensors have to tick before a batch run may be said to stand still: after they
+were off, the advance sensor first has to see what has happened meanwhile."""
+
+_LONGEST_GAP_S = 600.0
+"""Ticks further apart were not ticks of sensors that were on all the time."""
+
 _MEMBERS_KEPT = 10
 """Of so many batch runs; each may have thousands."""
 
@@ -59,11 +66,13 @@ class MaterializeCursor(Cursor):
     Attributes:
         after: The last waiter that was checked in turns.
         looked_at: When the last tick began, as Unix time in seconds.
+        awake_since: Since when the sensor has ticked without a longer gap, as Unix time in seconds.
         seen: How the assets that have waiters are defined, by name.
     """
 
     after: str | None = None
     looked_at: float | None = None
+    awake_since: float | None = None
     seen: dict[str, Seen] = Field(default_factory=dict)
 
 
@@ -104,7 +113,9 @@ def materialize_tick(
         )
         cancellation.end_groups(groups)
         cancellation.end_terminated(before.looked_at)
-        cancellation.end_stuck()
+        awake_since = _awake_since(before, looked_at)
+        if looked_at - awake_since >= AWAKE_SECONDS:
+            cancellation.end_stuck()
         after = cancellation.take_turn(before.after)
         tick = _Tick(context, runner, location, cancellation, jobs)
         requests = tick.requests(time_box)
@@ -115,9 +126,18 @@ def materialize_tick(
     return dg.SensorResult(
         run_requests=requests,
         asset_events=list(islice(tick.news(), EVENTS_PER_TICK)),
-        cursor=MaterializeCursor(after=after, looked_at=looked_at, seen=seen).model_dump_json(),
+        cursor=MaterializeCursor(
+            after=after, looked_at=looked_at, awake_since=awake_since, seen=seen
+        ).model_dump_json(),
         skip_reason=None if requests else "; ".join([skip, *location.missing()]),
     )
+
+
+def _awake_since(before: MaterializeCursor, now: float) -> float:
+    """Return since when the sensor has ticked without a longer gap, as Unix time."""
+    gap_s = now - (before.looked_at or 0.0)
+    known = before.awake_since if gap_s <= _LONGEST_GAP_S else None
+    return now if known is None else known
 
 
 def _location(

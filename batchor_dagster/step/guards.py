@@ -10,7 +10,7 @@ from batchor_dagster.constants import (
     TAG_SERVED_IN_PROCESS,
 )
 from batchor_dagster.step.step import Step
-from batchor_dagster.waiting.sensor_status import Serving, serving_status
+from batchor_dagster.waiting.sensor_status import SensorState, status_of_sensors
 
 
 def check_partitions(step: Step) -> None:
@@ -75,5 +75,5 @@ def _has_sensors(step: Step) -> bool:
     """Whether sensors of any code location have ticked for the namespace and are not stopped."""
     store, namespace = step.runner.store, step.runner.namespace
     now = step.batchor.clock.now()
-    status = serving_status(step.context.instance, None, store, namespace, now)
-    return status.serving in (Serving.WELL, Serving.SILENT)
+    status = status_of_sensors(step.context.instance, None, store, namespace, now)
+    return status.state is SensorState.WELL

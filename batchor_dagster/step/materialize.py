@@ -232,7 +232,7 @@ def _store_verdict(step: Step, reason: str) -> None:
         return {"progress": with_launches(waiter, LaunchSpec.of_waiter(waiter), [failed])}
 
     if not change_waiter(step.runner.store, step.context.run.tags[TAG_WAITER], change):
-        step.context.log.info("nobody waits any more; what became of it is not stored")
+        step.context.log.info("the waiter has ended: the verdict is not stored")
     run_id = step.context.run.tags[TAG_BATCH_RUN]
     step.runner.store.release_members(run_id, step.identities(step.partitions))
 

@@ -78,7 +78,7 @@ class Backfills:
                 self._instance,
                 hold.run_id,
                 "cancelled" if failed or state is BackfillState.CANCELLING else "success",
-                "Dagster has failed the backfill" if failed else "nobody waits any more",
+                "Dagster has failed the backfill" if failed else "no waiter is left",
             )
         return closed
 

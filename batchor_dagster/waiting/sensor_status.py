@@ -18,7 +18,7 @@ SILENT_SECONDS = 300.0
 _MISSED_TICKS = 5
 
 
-class Serving(StrEnum):
+class SensorState(StrEnum):
     """How the sensors of a namespace are running, the best first."""
 
     WELL = "well"
@@ -33,18 +33,18 @@ class Serving(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingStatus:
+class SensorStatus:
     """Whether the sensors of a namespace will advance and materialize what requests ask for.
 
     Attributes:
-        serving: The state of the worse of the two sensors.
+        state: The state of the worse of the two sensors.
         sensors: The sensors in that state; empty if it is ``WELL``.
         last_tick: The older of their last ticks; None if one never ticked.
         reason: What is wrong and what to do, as the rest of a sentence that begins with the
             sensors' names; empty if it is ``WELL``.
     """
 
-    serving: Serving
+    state: SensorState
     sensors: tuple[str, ...] = ()
     last_tick: datetime | None = None
     reason: str = ""
@@ -55,9 +55,9 @@ class ServingStatus:
         return f"sensor(s) {', '.join(self.sensors)} {self.reason}"
 
 
-def serving_status(
+def status_of_sensors(
     instance: DagsterInstance, location: str | None, store: Store, namespace: str, now: datetime
-) -> ServingStatus:
+) -> SensorStatus:
     """Return how the sensors of a namespace are running, from any process that reaches the store.
 
     Each tick that succeeds leaves a heartbeat in the store. Dagster records only that a user
@@ -72,36 +72,36 @@ def serving_status(
     """
     by_hand = _started_or_stopped(instance, location)
     beats = store.heartbeats(namespace)
-    found: dict[Serving, list[str]] = {}
+    found: dict[SensorState, list[str]] = {}
     for sensor in (ADVANCE_SENSOR, MATERIALIZE_SENSOR):
-        serving = by_hand.get(sensor) or _serving(beats.get(sensor), now)
-        found.setdefault(serving, []).append(sensor)
-    worst = max(found, key=list(Serving).index)
-    if worst is Serving.WELL:
-        return ServingStatus(serving=worst)
+        state = by_hand.get(sensor) or _state(beats.get(sensor), now)
+        found.setdefault(state, []).append(sensor)
+    worst = max(found, key=list(SensorState).index)
+    if worst is SensorState.WELL:
+        return SensorStatus(state=worst)
     ticks = [beats[sensor].at if sensor in beats else None for sensor in found[worst]]
     known = [at for at in ticks if at is not None]
     last_tick = min(known) if len(known) == len(ticks) else None
-    return ServingStatus(
-        serving=worst,
+    return SensorStatus(
+        state=worst,
         sensors=tuple(found[worst]),
         last_tick=last_tick,
         reason=_reason(worst, last_tick, namespace),
     )
 
 
-def _serving(beat: Heartbeat | None, now: datetime) -> Serving:
+def _state(beat: Heartbeat | None, now: datetime) -> SensorState:
     if beat is None:
-        return Serving.NEVER
+        return SensorState.NEVER
     patience = timedelta(seconds=max(SILENT_SECONDS, _MISSED_TICKS * beat.every_s))
-    return Serving.SILENT if now - beat.at > patience else Serving.WELL
+    return SensorState.SILENT if now - beat.at > patience else SensorState.WELL
 
 
-def _reason(serving: Serving, last_tick: datetime | None, namespace: str) -> str:
-    match serving:
-        case Serving.STOPPED:
+def _reason(state: SensorState, last_tick: datetime | None, namespace: str) -> str:
+    match state:
+        case SensorState.STOPPED:
             return "are switched off: switch them on"
-        case Serving.NEVER:
+        case SensorState.NEVER:
             return (
                 f"have never ticked for the namespace {namespace!r}: add build_batch_sensors() "
                 "to the code location, and switch them on"
@@ -113,7 +113,7 @@ def _reason(serving: Serving, last_tick: datetime | None, namespace: str) -> str
             )
 
 
-def _started_or_stopped(instance: DagsterInstance, location: str | None) -> dict[str, Serving]:
+def _started_or_stopped(instance: DagsterInstance, location: str | None) -> dict[str, SensorState]:
     """Return the sensors of a code location that a user switched off or has just started.
 
     A sensor that was just started may not have completed a tick yet.
@@ -124,9 +124,9 @@ def _started_or_stopped(instance: DagsterInstance, location: str | None) -> dict
     for state in instance.all_instigator_state():
         theirs = state.origin.repository_origin.code_location_origin.location_name
         if state.status.value == "STOPPED" and location in (None, theirs):
-            found[state.name] = Serving.STOPPED
+            found[state.name] = SensorState.STOPPED
         elif location == theirs:
             started_at = getattr(state.instigator_data, "last_sensor_start_timestamp", None) or 0.0
             if time.time() - started_at < SILENT_SECONDS:
-                found.setdefault(state.name, Serving.WELL)
+                found.setdefault(state.name, SensorState.WELL)
     return found

@@ -187,14 +187,12 @@ def test_no_key_space_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("is_paused", [True, False])
-def test_what_stands_still_ends_as_a_failure(world: World, is_paused: bool) -> None:
+def test_what_stands_still_ends_as_a_failure(world: World, time: Time, is_paused: bool) -> None:
     """A backfill would be in progress for ever, and nobody would know why."""
     answers = answers_asset(max_wait_hours=5)
     world.request(answers)
     if is_paused:
         world.store.set_control(world.run.run_id, RunControlState.PAUSE, "insufficient quota")
-    data = world.tick(MATERIALIZE_SENSOR, [answers])
-    assert world.waiters[0].state is WaiterState.OPEN
 
     class Later(SystemClock):
         def now(self) -> datetime:
@@ -202,7 +200,11 @@ def test_what_stands_still_ends_as_a_failure(world: World, is_paused: bool) -> N
 
     later = TimedBatchorResource.of(world.resources["batchor"], Later())
     world.resources["batchor"] = dg.ResourceDefinition.hardcoded_resource(later)
-    data = world.tick(MATERIALIZE_SENSOR, [answers])
+    tick(world, time, [answers], times=60)
+    assert (
+        world.waiters[0].state is WaiterState.OPEN
+    )  # the sensors have been on for an hour at most
+    data = tick(world, time, [answers])
     (waiter,) = world.waiters
     assert waiter.state is WaiterState.FAILED
     assert "has not moved for 5 hours" in str(waiter.reason)

@@ -24,9 +24,9 @@ from batchor_core.testing.clock import ManualClock
 from batchor_dagster.waiting.sensor_status import (
     ADVANCE_SENSOR,
     MATERIALIZE_SENSOR,
-    Serving,
-    ServingStatus,
-    serving_status,
+    SensorState,
+    SensorStatus,
+    status_of_sensors,
 )
 from tests.dagster.world import World, answers_asset
 
@@ -49,15 +49,15 @@ def test_ticks_are_signs_of_life(world: World, capfd: pytest.CaptureFixture[str]
     """A request would warn for ever, or never, of sensors that are missing."""
     world.has_sensors = False
     answers = answers_asset()
-    assert status(world, world.store, datetime.now(UTC)).serving is Serving.NEVER
+    assert status(world, world.store, datetime.now(UTC)).state is SensorState.NEVER
     world.request(answers)
     assert f"{', '.join(BOTH)} have never ticked" in capfd.readouterr().err
 
     world.advance_tick(answers)
     half = status(world, world.store, datetime.now(UTC))
-    assert (half.serving, half.sensors) == (Serving.NEVER, (MATERIALIZE_SENSOR,))
+    assert (half.state, half.sensors) == (SensorState.NEVER, (MATERIALIZE_SENSOR,))
     world.materialize_tick(answers)
-    assert status(world, world.store, datetime.now(UTC)) == ServingStatus(serving=Serving.WELL)
+    assert status(world, world.store, datetime.now(UTC)) == SensorStatus(state=SensorState.WELL)
     world.request(answers, partition="d1")
     assert "ticked" not in capfd.readouterr().err
 
@@ -84,10 +84,10 @@ def test_silence(
         store.note_heartbeat("default", sensor, every_s)
     last = clock.now()
     clock.advance(patience_s)
-    assert status(world, store, clock).serving is Serving.WELL
+    assert status(world, store, clock).state is SensorState.WELL
     clock.advance(1)
     silent = status(world, store, clock)
-    assert (silent.serving, silent.sensors, silent.last_tick) == (Serving.SILENT, BOTH, last)
+    assert (silent.state, silent.sensors, silent.last_tick) == (SensorState.SILENT, BOTH, last)
     assert f"have not ticked since {last:%Y-%m-%d %H:%M} UTC" in silent.text
     store.note_heartbeat("default", ADVANCE_SENSOR, every_s)
     assert status(world, store, clock).sensors == (MATERIALIZE_SENSOR,)
@@ -99,7 +99,7 @@ def test_other_namespaces_do_not_count(
     """A request from the command line would believe that the code location's sensors serve it."""
     for sensor in BOTH:
         store.note_heartbeat("location", sensor, 30)
-    assert status(world, store, clock).serving is Serving.NEVER
+    assert status(world, store, clock).state is SensorState.NEVER
     assert "for the namespace 'default'" in status(world, store, clock).text
 
 
@@ -108,30 +108,30 @@ def test_switched_off(world: World, store: SQLiteStorage, clock: ManualClock) ->
     for sensor in BOTH:
         store.note_heartbeat("default", sensor, 30)
     _add_state(world.instance, MATERIALIZE_SENSOR, "location", InstigatorStatus.STOPPED, 10)
-    assert status(world, store, clock, "elsewhere").serving is Serving.WELL
+    assert status(world, store, clock, "elsewhere").state is SensorState.WELL
     stopped = status(world, store, clock, "location")
-    assert (stopped.serving, stopped.sensors) == (Serving.STOPPED, (MATERIALIZE_SENSOR,))
+    assert (stopped.state, stopped.sensors) == (SensorState.STOPPED, (MATERIALIZE_SENSOR,))
     assert stopped.text == f"sensor(s) {MATERIALIZE_SENSOR} are switched off: switch them on"
 
 
-@pytest.mark.parametrize(("age_s", "serving"), [(10, Serving.WELL), (400, Serving.NEVER)])
+@pytest.mark.parametrize(("age_s", "expected"), [(10, SensorState.WELL), (400, SensorState.NEVER)])
 def test_just_started(
-    world: World, store: SQLiteStorage, clock: ManualClock, age_s: float, serving: Serving
+    world: World, store: SQLiteStorage, clock: ManualClock, age_s: float, expected: SensorState
 ) -> None:
     """The first request after a deployment would be told, or refused, as if nobody served it."""
     for sensor in BOTH:
         _add_state(world.instance, sensor, "location", InstigatorStatus.DECLARED_IN_CODE, age_s)
-    assert status(world, store, clock, "location").serving is serving
-    assert status(world, store, clock, "elsewhere").serving is Serving.NEVER
-    assert status(world, store, clock).serving is Serving.NEVER  # as from the command line
+    assert status(world, store, clock, "location").state is expected
+    assert status(world, store, clock, "elsewhere").state is SensorState.NEVER
+    assert status(world, store, clock).state is SensorState.NEVER  # as from the command line
 
 
 def status(
     world: World, store: SQLiteStorage, now: Clock | datetime, location: str | None = None
-) -> ServingStatus:
+) -> SensorStatus:
     """Ask for the namespace of the tests' code location."""
     at = now if isinstance(now, datetime) else now.now()
-    return serving_status(world.instance, location, store, "default", at)
+    return status_of_sensors(world.instance, location, store, "default", at)
 
 
 def _add_state(
