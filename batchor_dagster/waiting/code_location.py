@@ -121,10 +121,11 @@ class CodeLocation:
 
     def missing(self) -> list[str]:
         """Return a warning for each asset that is missing and does not count as gone yet."""
+        left_s = {asset: self._gone_after_s - seen.for_s for asset, seen in self._seen.items()}
         return [
             f"batch asset {asset!r} is not defined now, and requests wait for it: unless it is "
-            f"defined again, they are cancelled in {(self._gone_after_s - seen.for_s) / 60:.0f} minutes"
-            for asset, seen in self._seen.items()
+            f"defined again, they are cancelled in {seconds / 60:.0f} minutes"
+            for asset, seconds in left_s.items()
             if not self.has(asset) and not self.is_settled(asset)
         ]
 
