@@ -17,6 +17,7 @@ from batchor_dagster.asset.metadata import PartitionTotals
 from batchor_dagster.constants import CheckName
 
 _SHOWN_FAILURES = 3
+_SHOWN_PARTITIONS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,13 +197,15 @@ def unanswered(
     """
     if CheckName.ROWS_ANSWERED not in active:
         return
-    for partition in partitions or (None,):
+    is_many = len(partitions) > _SHOWN_PARTITIONS
+    about = f"{partitions[0]!r} to {partitions[-1]!r}: {reason}" if is_many else reason
+    for partition in (None,) if is_many or not partitions else partitions:
         yield dg.AssetCheckEvaluation(
             asset_key=key,
             check_name=CheckName.ROWS_ANSWERED.value,
             passed=False,
             severity=dg.AssetCheckSeverity.ERROR,
-            description=reason,
+            description=about,
             partition=partition,
         )
 

@@ -215,9 +215,11 @@ class Launcher:
         try:
             subset = self._repository.get_job(job_name).get_subset(asset_selection=keys)
             dg.validate_run_config(subset, json.loads(config))
+        except dg.DagsterInvalidConfigError as exc:
+            problems = "; ".join(map(_problem, exc.errors))
+            return f"Dagster refuses a run of {_named(keys)}: {problems}"
         except Exception as exc:  # noqa: BLE001 - whatever it is, it must not end the tick
-            names = ", ".join(repr(key.to_user_string()) for key in sorted(keys))
-            return f"Dagster refuses a run of {names}: {exc}"
+            return f"Dagster refuses a run of {_named(keys)}: {exc}"
         return None
 
     def _checks_of(
@@ -225,6 +227,18 @@ class Launcher:
     ) -> list[dg.AssetCheckKey]:
         theirs = (check for key in keys for check in self._graph.get(key).check_keys)
         return sorted({*theirs, *checks}, key=lambda check: check.to_user_string())
+
+
+def _named(keys: Iterable[dg.AssetKey]) -> str:
+    return ", ".join(repr(key.to_user_string()) for key in sorted(keys))
+
+
+def _problem(error: Any) -> str:
+    """Return what is wrong in a run configuration, without its values: one may be a secret."""
+    if error.reason.name.startswith(("MISSING", "FIELD")):
+        return str(error.message).partition(". ")[0]
+    path = ".".join(getattr(entry, "field_name", "…") for entry in error.stack.entries)
+    return f"the value of {path!r} does not fit"
 
 
 def _tags(waiter: AssetWaiter, launch: Launch, partitions: Sequence[str]) -> dict[str, str]:

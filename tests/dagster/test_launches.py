@@ -133,6 +133,24 @@ def test_configuration_that_does_not_fit_any_more(world: World) -> None:
     assert "Dagster refuses a run of 'report'" in str(world.waiters[0].reason)
 
 
+def test_refusal_quotes_no_configuration(world: World) -> None:
+    """A key that somebody has typed into the launchpad would be stored with us."""
+    seen: list[float] = []
+    answers, report = answers_asset(), configured(Threshold, seen)
+
+    class Text(dg.Config):
+        threshold: str
+
+    world.launch_job(
+        world.definitions(answers, configured(Text, seen)),
+        asset_selection=[answers.key, report.key],
+        run_config={"ops": {"report": {"config": {"threshold": "sk-secret"}}}},
+    )
+    world.finish(world.definitions(answers, report))
+    assert "'ops.report.config.threshold' does not fit" in str(world.waiters[0].reason)
+    assert "sk-secret" not in str(world.waiters[0].reason)
+
+
 def test_what_cannot_be_launched_ends_alone(world: World) -> None:
     """One waiter that Dagster refuses would spoil every tick for all others."""
     answers, small = answers_asset(), small_asset()
