@@ -114,6 +114,7 @@ def _read_results(user: User, story: Story) -> None:
     story.plots = user.page.locator("canvas").count()
     user.take_picture("plots")
     story.pages["checks"] = user.open_tab("Checks", r"(\nSucceeded\n[\s\S]*){3}\nPassed\n")
+    user.page.locator("canvas").first.wait_for()
     user.take_picture("checks")
 
 
