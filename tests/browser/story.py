@@ -105,7 +105,8 @@ def _read_results(user: User, story: Story) -> None:
     story.pages["partition"] = _read_a_day(user)
     user.scroll_to("batchor/preview", "center")
     user.take_picture("partition")
-    story.pages["columns"] = user.open_tab("Overview", r"Column name[\s\S]*batchor/cost_usd")
+    described = r"The main reason for writing[\s\S]*batchor/cost_usd"
+    story.pages["columns"] = user.open_tab("Overview", described)
     user.take_picture("columns")
     user.page.get_by_role("button", name="Plots").click()
     story.pages["plots"] = user.read(r"batchor/cost_usd")
@@ -114,6 +115,7 @@ def _read_results(user: User, story: Story) -> None:
     story.plots = user.page.locator("canvas").count()
     user.take_picture("plots")
     story.pages["checks"] = user.open_tab("Checks", r"(\nSucceeded\n[\s\S]*){3}\nPassed\n")
+    user.page.locator("canvas").first.wait_for()
     user.take_picture("checks")
 
 

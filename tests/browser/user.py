@@ -22,6 +22,15 @@ _IS_AT_REST = """() => {
   }
   return true;
 }"""
+_LOAD_ICONS = """async () => {
+  const icons = new Set();
+  for (const element of document.querySelectorAll("*")) {
+    const found = /url\\("(.+?)"\\)/.exec(getComputedStyle(element).maskImage);
+    if (found) icons.add(found[1]);
+  }
+  const load = url => Object.assign(new Image(), {src: url}).decode().catch(() => {});
+  await Promise.all([...icons].map(load));
+}"""
 _MATCHES = "pattern => new RegExp(pattern).test(document.body.innerText)"
 
 
@@ -66,6 +75,7 @@ class User:
         """Keep what is seen now, when nothing of it is still being loaded."""
         self.page.mouse.move(700, 890)  # away from what shows a tip
         self._wait_until_at_rest()
+        self.page.evaluate(_LOAD_ICONS)
         self.page.screenshot(path=self.pictures / f"{name}.png", animations="disabled")
 
     def scroll_to(self, text: str, block: str = "start") -> None:
