@@ -1,6 +1,6 @@
 """A code location that is deployed anew, and anew, while its batches are in flight."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,11 +57,19 @@ class Deployment:
         names |= {name for name, kind in changing.items() if kind in ("there", "repartitioned")}
         return names | {f"new_{name}" for name, kind in changing.items() if kind == "renamed"}
 
-    def has(self, name: str, partition: str) -> bool:
-        """Whether an asset is defined, with a partition."""
-        kind = {"answers": self.answers, "report": self.report}.get(name)
-        days = OTHER_DAYS if kind == "repartitioned" else ALL_DAYS
-        return name in self.names and partition in days.get_partition_keys()
+    def days_of(self, name: str) -> dg.StaticPartitionsDefinition:
+        """The partitions of an asset."""
+        kinds = {"tickets": self.tickets, "answers": self.answers, "report": self.report}
+        return OTHER_DAYS if kinds.get(name) == "repartitioned" else ALL_DAYS
+
+    def runs(self, names: Sequence[str], keys: Sequence[str]) -> bool:
+        """Whether Dagster runs assets together, for some partitions of theirs."""
+        days = self.days_of(names[0])
+        return (
+            self.names.issuperset(names)
+            and all(self.days_of(name) is days for name in names)
+            and set(keys) <= set(days.get_partition_keys())
+        )
 
 
 KINDS = ("there", "renamed", "repartitioned", "gone")

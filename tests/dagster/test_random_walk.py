@@ -162,7 +162,9 @@ class Walk(RuleBasedStateMachine):
     @rule(names=SELECTIONS, day=DAYS, in_backfill=st.booleans(), refresh=st.sampled_from("ccca"))
     def ask(self, names: Sequence[str], day: str, *, in_backfill: bool, refresh: str) -> None:
         """A request, alone or in a backfill, with what is downstream of it or without."""
-        there = tuple(name for name in names if self.deployment.has(name, day))
+        there = [names[0]] if self.deployment.runs(names[:1], [day]) else []
+        for name in names[1:]:
+            there += [name] if self.deployment.runs([*there, name], [day]) else []
         if not set(there) & {*BATCH_ASSETS, "new_answers"}:
             return
         config = {}
@@ -185,7 +187,7 @@ class Walk(RuleBasedStateMachine):
     def execute_again(self, data: st.DataObject) -> None:
         """Somebody executes a request again, by the definitions of now."""
         before = data.draw(st.sampled_from(self.deeds.asked))
-        if not all(self.deployment.has(n, d) for n in before.selection for d in before.partitions):
+        if not self.deployment.runs(before.selection, before.partitions):
             return  # Dagster refuses it
         parents = {"dagster/parent_run_id": before.run_id, "dagster/root_run_id": before.root}
         self._launch(before.selection, before.partitions, {**before.tags, **parents})
@@ -198,7 +200,7 @@ class Walk(RuleBasedStateMachine):
         names = tuple(sorted(key.to_user_string() for key in run.asset_selection or ()))
         start, end = run.tags.get(TAG_PARTITION_RANGE_START), run.tags.get(TAG_PARTITION_RANGE_END)
         keys = (start, end) if start and end else (run.tags["dagster/partition"],)
-        if not all(self.deployment.has(name, key) for name in names for key in keys):
+        if not self.deployment.runs(names, keys):
             return
         tags = {key: value for key, value in run.tags.items() if key != "dagster/partition"}
         tags |= {"dagster/parent_run_id": run.run_id}
