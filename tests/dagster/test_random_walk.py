@@ -53,6 +53,7 @@ SEED = os.environ.get("BATCHOR_WALK_SEED")
 """Which ones; by default the same in each run."""
 
 DAYS = st.sampled_from(KEYS)
+REFRESHES = st.sampled_from(["changed", "changed", "changed", "all"])
 SENSORS = st.sampled_from([ADVANCE_SENSOR, MATERIALIZE_SENSOR])
 SELECTIONS = st.sampled_from(
     [
@@ -141,8 +142,12 @@ class Walk(RuleBasedStateMachine):
         self.is_full = False
         self.is_put_back = False
 
-    @initialize(is_patient=st.booleans(), is_put_back=st.booleans())
-    def somebody_waits_for_the_calm_one(self, *, is_patient: bool, is_put_back: bool) -> None:
+    @initialize(
+        is_patient=st.booleans(), is_put_back=st.booleans(), names=SELECTIONS, day=DAYS
+    )
+    def somebody_waits(
+        self, names: Sequence[str], day: str, *, is_patient: bool, is_put_back: bool
+    ) -> None:
         """The upstream asset is materialized, and nobody will touch the calm one."""
         gone_after_s = 3600.0 if is_patient else 0.0
         self.is_patient = is_patient
@@ -156,10 +161,11 @@ class Walk(RuleBasedStateMachine):
             assert self._launch(("tickets",), (day,)).is_success
         assert self._launch(("calm",), ("d1",)).is_success
         self.deeds.asked.clear()  # nobody touches those
+        self.ask(names, day, in_backfill=is_patient, refresh="changed")
 
     # -- people who ask -----------------------------------------------------------------------
 
-    @rule(names=SELECTIONS, day=DAYS, in_backfill=st.booleans(), refresh=st.sampled_from("ccca"))
+    @rule(names=SELECTIONS, day=DAYS, in_backfill=st.booleans(), refresh=REFRESHES)
     def ask(self, names: Sequence[str], day: str, *, in_backfill: bool, refresh: str) -> None:
         """A request, alone or in a backfill, with what is downstream of it or without."""
         there = [names[0]] if self.deployment.runs(names[:1], [day]) else []
@@ -168,7 +174,7 @@ class Walk(RuleBasedStateMachine):
         if not set(there) & {*BATCH_ASSETS, "new_answers"}:
             return
         config = {}
-        if refresh == "a" and "second" in there:
+        if refresh == "all" and "second" in there:
             config = {"ops": {"second": {"config": {"refresh": "all"}}}}
             self.deeds.refreshed.add(("second", day))
         self._launch(there, (day,), self._backfill(there) if in_backfill else {}, config)
@@ -299,7 +305,7 @@ class Walk(RuleBasedStateMachine):
             self.tick(MATERIALIZE_SENSOR, "all")
 
     @rule()
-    def daemon_works(self) -> None:
+    def the_daemon_works(self) -> None:
         """Time passes, and each sensor ticks."""
         self.provider_works()
         self.tick(ADVANCE_SENSOR, "all")
@@ -400,11 +406,12 @@ class Walk(RuleBasedStateMachine):
         self.daemon.drive()
         self.daemon.serve()
         assert self.world.materialized("calm") == ["d1"], "who was not touched was not served"
-        for _ in range(2):
+        for _ in range(3):
             self.daemon.finish()
+            if not self.world.open_waiters:
+                break
             self.world.pass_time(BATCH_SECONDS)
             self.an_hour_of_ticks()
-        self.daemon.finish()
 
 
 @dataclass(frozen=True)
