@@ -276,4 +276,4 @@ class InProcessDaemon:
 def _tags(request: dg.RunRequest) -> dict[str, str]:
     """Return the tags of a request's Dagster run, as Dagster's daemon sets them."""
     key = {} if request.run_key is None else {TAG_RUN_KEY: request.run_key}
-    return {**request.tags, **key}
+    return {**request.tags, **key, TAG_SERVED_IN_PROCESS: "true"}

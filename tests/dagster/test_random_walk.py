@@ -30,7 +30,7 @@ from batchor_dagster.constants import (
 from batchor_dagster.sensors import materialize_tick
 from batchor_dagster.testing import InProcessDaemon, QueuedRun
 from batchor_dagster.waiting.launch_spec import LaunchSpec
-from batchor_dagster.waiting.launches import Launch, LaunchState, launches_of
+from batchor_dagster.waiting.launches import MAX_ATTEMPTS, Launch, LaunchState, launches_of
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 from tests.core.mortal import DiedError
 from tests.dagster.changing_location import (
@@ -142,9 +142,7 @@ class Walk(RuleBasedStateMachine):
         self.is_full = False
         self.is_put_back = False
 
-    @initialize(
-        is_patient=st.booleans(), is_put_back=st.booleans(), names=SELECTIONS, day=DAYS
-    )
+    @initialize(is_patient=st.booleans(), is_put_back=st.booleans(), names=SELECTIONS, day=DAYS)
     def somebody_waits(
         self, names: Sequence[str], day: str, *, is_patient: bool, is_put_back: bool
     ) -> None:
@@ -466,7 +464,7 @@ class Outcome:
         if "blocking asset check" in reason:
             return waiter.asset == "answers" and self.deeds.has_check_failed
         if "failed 3 times" in reason:
-            return self.deeds.deaths > 0
+            return self.deeds.deaths >= MAX_ATTEMPTS
         return False
 
     def _check_launch(self, waiter: Waiter, launch: Launch) -> None:
@@ -482,7 +480,7 @@ class Outcome:
             return
         elif missing:
             causes = {"flaky"} if self.deeds.has_flaky_failed else set()
-            assert missing <= causes or self.deeds.deaths, (waiter, launch)
+            assert missing <= causes or self.deeds.deaths >= MAX_ATTEMPTS, (waiter, launch)
 
     def _check_materialized(self, asset: str, partitions: Sequence[str]) -> None:
         assert set(partitions) <= set(self.world.materialized(asset)), (asset, partitions)
@@ -513,7 +511,9 @@ class Outcome:
         known = set()
         for waiter in self.world.waiters:
             spec = LaunchSpec.of_waiter(waiter)
-            known |= {(waiter.asset, run) for run in (spec.dagster_run, spec.root_run, *spec.joined)}
+            known |= {
+                (waiter.asset, run) for run in (spec.dagster_run, spec.root_run, *spec.joined)
+            }
         for asked in self.deeds.asked:
             if not asked.is_success or asked.run_id in self.deeds.terminated:
                 continue
