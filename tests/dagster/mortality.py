@@ -54,11 +54,10 @@ class MortalBatchorResource(BatchorResource):
     _clock: MovedClock = PrivateAttr()
 
     @classmethod
-    def of(cls, world: World) -> "MortalBatchorResource":
+    def of(cls, world: World, **options: Any) -> "MortalBatchorResource":
         """Make the processes of a world mortal, and its time that of its batch runs."""
-        mortal = cls(
-            state=str(world.folder / "state.sqlite3"), poll_s=0.001, lease_s=30, settle_s=30
-        )
+        state = str(world.folder / "state.sqlite3")
+        mortal = cls(state=state, poll_s=0.001, lease_s=30, settle_s=30, **options)
         mortal._clock = MovedClock(world.pass_time)
         world.pass_time = mortal._clock.advance
         # As the very object, since no configuration could carry a death.
