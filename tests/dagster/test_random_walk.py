@@ -4,8 +4,8 @@ import os
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -155,8 +155,8 @@ class Walk(RuleBasedStateMachine):
         self.daemon: InProcessDaemon = self.world.daemon(
             [self.location.definitions(self.deployment)]
         )
-        for day in KEYS:
-            assert self._launch(("tickets",), (day,)).is_success
+        for key in KEYS:
+            assert self._launch(("tickets",), (key,)).is_success
         assert self._launch(("calm",), ("d1",)).is_success
         self.deeds.asked.clear()  # nobody touches those
         self.ask(names, day, in_backfill=is_patient, refresh="changed")
