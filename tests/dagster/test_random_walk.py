@@ -473,7 +473,8 @@ class Outcome:
             return
         for name in launch.done:
             self._check_materialized(name, launch.partitions)
-        missing = set(launch.assets) - set(launch.done)
+        asked = {other.asset for other in self.world.waiters} - {waiter.asset}
+        missing = set(launch.assets) - set(launch.done) - asked  # by the run: they wait themselves
         if launch.state is LaunchState.CANCELLED:
             assert self.deeds.terminated or "answers" in self.deeds.redeployed, (waiter, launch)
         elif "report" in self.deeds.redeployed or self.deeds.has_check_failed:
