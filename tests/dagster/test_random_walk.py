@@ -4,8 +4,8 @@ import os
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -155,8 +155,8 @@ class Walk(RuleBasedStateMachine):
         self.daemon: InProcessDaemon = self.world.daemon(
             [self.location.definitions(self.deployment)]
         )
-        for day in KEYS:
-            assert self._launch(("tickets",), (day,)).is_success
+        for each in KEYS:
+            assert self._launch(("tickets",), (each,)).is_success
         assert self._launch(("calm",), ("d1",)).is_success
         self.deeds.asked.clear()  # nobody touches those
         self.ask(names, day, in_backfill=is_patient, refresh="changed")
@@ -473,7 +473,12 @@ class Outcome:
             return
         for name in launch.done:
             self._check_materialized(name, launch.partitions)
-        missing = set(launch.assets) - set(launch.done)
+        further = {n for n in launch.assets if n in BATCH_ASSETS and n != waiter.asset}
+        missing = set(launch.assets) - set(launch.done) - further
+        if launch.state is LaunchState.MATERIALIZED:
+            root = LaunchSpec.of_waiter(waiter).root_run
+            for name in further:
+                self._check_was_asked(name, launch.partitions, root)
         if launch.state is LaunchState.CANCELLED:
             assert self.deeds.terminated or "answers" in self.deeds.redeployed, (waiter, launch)
         elif "report" in self.deeds.redeployed or self.deeds.has_check_failed:
@@ -481,6 +486,14 @@ class Outcome:
         elif missing:
             causes = {"flaky"} if self.deeds.has_flaky_failed else set()
             assert missing <= causes or self.deeds.deaths >= MAX_ATTEMPTS, (waiter, launch)
+
+    def _check_was_asked(self, asset: str, partitions: Sequence[str], root: str) -> None:
+        """A batch asset further downstream is asked for by the run that materializes the first."""
+        theirs = [w for w in self.world.waiters if w.asset == asset]
+        roots = {LaunchSpec.of_waiter(w).root_run for w in theirs}
+        found = {key for w in theirs for key in w.partitions}
+        assert root in roots, (asset, root)
+        assert set(partitions) <= found, (asset, partitions)
 
     def _check_materialized(self, asset: str, partitions: Sequence[str]) -> None:
         assert set(partitions) <= set(self.world.materialized(asset)), (asset, partitions)
