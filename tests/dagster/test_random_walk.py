@@ -43,7 +43,7 @@ from tests.dagster.changing_location import (
     prompts_of,
 )
 from tests.dagster.mortality import MortalBatchorResource
-from tests.dagster.world import BATCH_SECONDS, ROWS, World, open_world
+from tests.dagster.world import BATCH_SECONDS, ROWS, World, open_world, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
 
@@ -155,8 +155,7 @@ class Walk(RuleBasedStateMachine):
         self.daemon: InProcessDaemon = self.world.daemon(
             [self.location.definitions(self.deployment)]
         )
-        for each in KEYS:
-            assert self._launch(("tickets",), (each,)).is_success
+        self._store_tickets()
         assert self._launch(("calm",), ("d1",)).is_success
         self.deeds.asked.clear()  # nobody touches those
         self.ask(names, day, in_backfill=is_patient, refresh="changed")
@@ -295,6 +294,7 @@ class Walk(RuleBasedStateMachine):
             for run in queued:
                 self._execute(run)
 
+    @precondition(lambda self: self.is_patient and self.deeds.redeployed)
     @rule()
     def an_hour_of_ticks(self) -> None:
         """What is missing for so long is gone."""
@@ -325,6 +325,12 @@ class Walk(RuleBasedStateMachine):
             self._stack.close()
 
     # -- how it is done -----------------------------------------------------------------------
+
+    def _store_tickets(self) -> None:
+        manager = self.world.resources["io_manager"]
+        for key in KEYS:
+            with dg.build_output_context(asset_key=dg.AssetKey("tickets"), partition_key=key) as to:
+                manager.handle_output(to, rows_of(key))
 
     def _launch(
         self,
