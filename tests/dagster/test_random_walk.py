@@ -43,11 +43,11 @@ from tests.dagster.changing_location import (
     prompts_of,
 )
 from tests.dagster.mortality import MortalBatchorResource
-from tests.dagster.world import BATCH_SECONDS, ROWS, World, open_world
+from tests.dagster.world import BATCH_SECONDS, ROWS, World, open_world, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
 
-EXAMPLES = int(os.environ.get("BATCHOR_WALK_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("BATCHOR_WALK_EXAMPLES", "12"))
 """How many walks; a night is good for some thousands."""
 SEED = os.environ.get("BATCHOR_WALK_SEED")
 """Which ones; by default the same in each run."""
@@ -155,8 +155,7 @@ class Walk(RuleBasedStateMachine):
         self.daemon: InProcessDaemon = self.world.daemon(
             [self.location.definitions(self.deployment)]
         )
-        for key in KEYS:
-            assert self._launch(("tickets",), (key,)).is_success
+        self._store_tickets()
         assert self._launch(("calm",), ("d1",)).is_success
         self.deeds.asked.clear()  # nobody touches those
         self.ask(names, day, in_backfill=is_patient, refresh="changed")
@@ -295,6 +294,7 @@ class Walk(RuleBasedStateMachine):
             for run in queued:
                 self._execute(run)
 
+    @precondition(lambda self: self.is_patient and self.deeds.redeployed)
     @rule()
     def an_hour_of_ticks(self) -> None:
         """What is missing for so long is gone."""
@@ -325,6 +325,12 @@ class Walk(RuleBasedStateMachine):
             self._stack.close()
 
     # -- how it is done -----------------------------------------------------------------------
+
+    def _store_tickets(self) -> None:
+        manager = self.world.resources["io_manager"]
+        for key in KEYS:
+            with dg.build_output_context(asset_key=dg.AssetKey("tickets"), partition_key=key) as to:
+                manager.handle_output(to, rows_of(key))
 
     def _launch(
         self,
@@ -473,8 +479,12 @@ class Outcome:
             return
         for name in launch.done:
             self._check_materialized(name, launch.partitions)
-        asked = {other.asset for other in self.world.waiters} - {waiter.asset}
-        missing = set(launch.assets) - set(launch.done) - asked  # by the run: they wait themselves
+        further = {n for n in launch.assets if n in BATCH_ASSETS and n != waiter.asset}
+        missing = set(launch.assets) - set(launch.done) - further
+        if launch.state is LaunchState.MATERIALIZED:
+            root = LaunchSpec.of_waiter(waiter).root_run
+            for name in further:
+                self._check_was_asked(name, launch.partitions, root)
         if launch.state is LaunchState.CANCELLED:
             assert self.deeds.terminated or "answers" in self.deeds.redeployed, (waiter, launch)
         elif "report" in self.deeds.redeployed or self.deeds.has_check_failed:
@@ -482,6 +492,14 @@ class Outcome:
         elif missing:
             causes = {"flaky"} if self.deeds.has_flaky_failed else set()
             assert missing <= causes or self.deeds.deaths >= MAX_ATTEMPTS, (waiter, launch)
+
+    def _check_was_asked(self, asset: str, partitions: Sequence[str], root: str) -> None:
+        """A batch asset further downstream is asked for by the run that materializes the first."""
+        theirs = [w for w in self.world.waiters if w.asset == asset]
+        roots = {LaunchSpec.of_waiter(w).root_run for w in theirs}
+        found = {key for w in theirs for key in w.partitions}
+        assert root in roots, (asset, root)
+        assert set(partitions) <= found, (asset, partitions)
 
     def _check_materialized(self, asset: str, partitions: Sequence[str]) -> None:
         assert set(partitions) <= set(self.world.materialized(asset)), (asset, partitions)
