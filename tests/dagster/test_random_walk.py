@@ -47,7 +47,7 @@ from tests.dagster.world import BATCH_SECONDS, ROWS, World, open_world, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
 
-EXAMPLES = int(os.environ.get("BATCHOR_WALK_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("BATCHOR_WALK_EXAMPLES", "10"))
 """How many walks; a night is good for some thousands."""
 SEED = os.environ.get("BATCHOR_WALK_SEED")
 """Which ones; by default the same in each run."""
@@ -482,9 +482,8 @@ class Outcome:
         further = {n for n in launch.assets if n in BATCH_ASSETS and n != waiter.asset}
         missing = set(launch.assets) - set(launch.done) - further
         if launch.state is LaunchState.MATERIALIZED:
-            root = LaunchSpec.of_waiter(waiter).root_run
             for name in further:
-                self._check_was_asked(name, launch.partitions, root)
+                self._check_was_asked(name, launch.partitions)
         if launch.state is LaunchState.CANCELLED:
             assert self.deeds.terminated or "answers" in self.deeds.redeployed, (waiter, launch)
         elif "report" in self.deeds.redeployed or self.deeds.has_check_failed:
@@ -493,12 +492,12 @@ class Outcome:
             causes = {"flaky"} if self.deeds.has_flaky_failed else set()
             assert missing <= causes or self.deeds.deaths >= MAX_ATTEMPTS, (waiter, launch)
 
-    def _check_was_asked(self, asset: str, partitions: Sequence[str], root: str) -> None:
-        """A batch asset further downstream is asked for by the run that materializes the first."""
-        theirs = [w for w in self.world.waiters if w.asset == asset]
-        roots = {LaunchSpec.of_waiter(w).root_run for w in theirs}
-        found = {key for w in theirs for key in w.partitions}
-        assert root in roots, (asset, root)
+    def _check_was_asked(self, asset: str, partitions: Sequence[str]) -> None:
+        """A batch asset further downstream is asked for by the run that materializes the first.
+
+        Its request may have joined an equal one, of another root run.
+        """
+        found = {key for w in self.world.waiters if w.asset == asset for key in w.partitions}
         assert set(partitions) <= found, (asset, partitions)
 
     def _check_materialized(self, asset: str, partitions: Sequence[str]) -> None:
