@@ -27,7 +27,7 @@ from batchor_dagster.sensors.ticks import (
     runner_of,
 )
 from batchor_dagster.waiting.backfills import Backfills
-from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Cancellation, Ending
+from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Cancellation
 from batchor_dagster.waiting.code_location import CodeLocation, Seen
 from batchor_dagster.waiting.launched_runs import LaunchedRuns
 from batchor_dagster.waiting.launching import Launcher
@@ -179,7 +179,7 @@ class _Tick:
         self._location = location
         self._cancellation = cancellation
         self._launcher = Launcher(location.repository, location.partitions, jobs)
-        self._endings: list[tuple[AssetWaiter, Ending]] = []
+        self._moot: list[tuple[AssetWaiter, str]] = []
         self._news: list[dg.AssetCheckEvaluation | dg.AssetObservation] = []
 
     def requests(self, time_box: TimeBox) -> list[dg.RunRequest]:
@@ -219,10 +219,10 @@ class _Tick:
 
     def end_left(self, time_box: TimeBox) -> None:
         """Cancel ready waiters whose backfill, hold, request or partition is gone."""
-        for waiter, ending in self._endings:
+        for waiter, reason in self._moot:
             if time_box.is_over:
                 return
-            self._cancellation.end(waiter.stored, ending)
+            self._cancellation.end(waiter.stored, reason)
 
     def news(self) -> Iterator[dg.AssetCheckEvaluation | dg.AssetObservation]:
         """Yield the observations and failed checks that no Dagster run would show."""
@@ -242,9 +242,9 @@ class _Tick:
             self._news += unanswered(declaration.key, active, partitions, reason)
 
     def _wanted(self, waiters: Sequence[AssetWaiter]) -> list[AssetWaiter]:
-        endings = [(waiter, self._cancellation.ending(waiter)) for waiter in waiters]
-        self._endings += [(waiter, ending) for waiter, ending in endings if ending is not None]
-        return [waiter for waiter, ending in endings if ending is None]
+        found = [(waiter, self._cancellation.reason_to_cancel(waiter)) for waiter in waiters]
+        self._moot += [(waiter, reason) for waiter, reason in found if reason is not None]
+        return [waiter for waiter, reason in found if reason is None]
 
     def _ready(self) -> list[AssetWaiter]:
         waiters = self._store.ready_waiters(

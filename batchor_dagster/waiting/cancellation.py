@@ -6,7 +6,6 @@ checked waiter by waiter (partitions, holds that were never opened) is checked f
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -36,18 +35,6 @@ GROUP_FIELDS = ("backfill", "hold", "repository")
 
 _OVERLAP_S = 60.0
 """How far the clocks of Dagster's processes may differ."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """The state in which a waiter ends, and the reason."""
-
-    state: WaiterState
-    reason: str
-
-
-def _cancelled(reason: str) -> Ending:
-    return Ending(state=WaiterState.CANCELLED, reason=reason)
 
 
 class Cancellation:
@@ -98,14 +85,14 @@ class Cancellation:
             reason = self._location.why_gone(asset)
             if reason is not None:
                 for waiter in self._all(assets=[asset]):
-                    self.end(waiter, _cancelled(reason))
+                    self.end(waiter, reason)
         for backfill, hold in sorted({group.fields[:2] for group in mine}, key=str):
             named = {"backfill": backfill, "hold": hold}
             payload = {name: [value] for name, value in named.items() if value is not None}
             reason = self._backfills.reason_to_end_all(backfill, hold)
             if reason is not None:
                 for waiter in self._all(payload=payload):
-                    self.end(waiter, _cancelled(reason))
+                    self.end(waiter, reason)
             elif self._backfills.is_lost(backfill, hold):
                 self._reopen(self._all(payload=payload))
 
@@ -118,9 +105,9 @@ class Cancellation:
         for group in in_groups(list(self._instance.get_run_ids(cancelled))):
             found = list(self._all(payload={"dagster_run": group}))
             for waiter in load_waiters(self._store, self._instance, found):
-                ending = self.ending(waiter)
-                if ending is not None:
-                    self.end(waiter.stored, ending)
+                reason = self.reason_to_cancel(waiter)
+                if reason is not None:
+                    self.end(waiter.stored, reason)
 
     def end_stuck(self) -> None:
         """Fail waiters whose batch runs made no progress for their asset's ``max_wait_hours``."""
@@ -132,10 +119,10 @@ class Cancellation:
             for waiter in load_waiters(self._store, self._instance, list(self._all(run_id=run_id))):
                 if not self._location.has(waiter.stored.asset):
                     continue
-                ending = self._stands_still(waiter, moved_at)
-                if ending is not None:
-                    self.end(waiter.stored, ending)
-                    self.stuck.append((waiter, ending.reason))
+                reason = self._stands_still(waiter, moved_at)
+                if reason is not None:
+                    self.end(waiter.stored, reason, WaiterState.FAILED)
+                    self.stuck.append((waiter, reason))
 
     def take_turn(self, after: str | None) -> str | None:
         """Check the next ``WAITERS_PER_TURN`` waiters one by one.
@@ -159,27 +146,24 @@ class Cancellation:
             after = waiter.stored.waiter_id
             if not self._location.serves(waiter.stored.asset, waiter.spec.repository):
                 continue
-            ending = self.ending(waiter)
-            if ending is None:
+            reason = self.reason_to_cancel(waiter)
+            if reason is None:
                 self._reopen_one(waiter)
             else:
-                self.end(waiter.stored, ending)
+                self.end(waiter.stored, reason)
         return after if len(waiters) == WAITERS_PER_TURN else None
 
-    def ending(self, waiter: AssetWaiter) -> Ending | None:
+    def reason_to_cancel(self, waiter: AssetWaiter) -> str | None:
         """Return why a waiter has to be cancelled; None if it goes on."""
         gone = self._what_is_gone(waiter.stored)
-        gone = gone or self._backfills.reason_to_end(waiter.spec) or self._was_terminated(waiter)
-        return None if gone is None else _cancelled(gone)
+        return gone or self._backfills.reason_to_end(waiter.spec) or self._was_terminated(waiter)
 
-    def end(self, waiter: Waiter, ending: Ending) -> None:
+    def end(self, waiter: Waiter, reason: str, state: WaiterState = WaiterState.CANCELLED) -> None:
         """End a waiter; the store cancels the batch run with its last waiter."""
         keeps_work = not LaunchSpec.of_waiter(waiter).cancel_on_termination
-        ended = self._store.end_waiter(
-            waiter.waiter_id, ending.state, ending.reason, keeps_work=keeps_work
-        )
+        ended = self._store.end_waiter(waiter.waiter_id, state, reason, keeps_work=keeps_work)
         if ended.run_cancelled:
-            self._log.info("batch run %s is cancelled: %s", waiter.run_id, ending.reason)
+            self._log.info("batch run %s is cancelled: %s", waiter.run_id, reason)
 
     def _all(self, **which: Any) -> Iterator[Waiter]:
         """Yield the open waiters that match, while there is time; the caller may end them."""
@@ -240,7 +224,7 @@ class Cancellation:
         change_waiter(self._store, waiter.stored.waiter_id, inherit)
         return None
 
-    def _stands_still(self, waiter: AssetWaiter, moved_at: datetime) -> Ending | None:
+    def _stands_still(self, waiter: AssetWaiter, moved_at: datetime) -> str | None:
         """Return why a waiter fails because its batch run made no progress; None if it goes on."""
         declaration = self._location.declarations[waiter.stored.asset]
         since = self._now - max(moved_at, waiter.stored.created_at)
@@ -248,9 +232,8 @@ class Cancellation:
             return None
         run = waiter.run
         asked = f"{run.control.value}: {run.control_reason}" if run.control_reason else None
-        reason = (
+        return (
             f"batch run {run.run_id!r} has not moved for {since.total_seconds() / 3600:.0f} hours "
             f"({asked or run.state.value}): mend what it waits for and ask again; answers that "
             "are there by then cost nothing"
         )
-        return Ending(state=WaiterState.FAILED, reason=reason)
