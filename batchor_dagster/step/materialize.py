@@ -1,6 +1,5 @@
 """Materialize the partitions of a finished batch run, or fail with their verdict."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from batchor_dagster.constants import TAG_BATCH_RUN, TAG_LAUNCH, TAG_WAITER
 from batchor_dagster.step.rejected import keep_rejected
 from batchor_dagster.step.step import Step
 from batchor_dagster.waiting.launch_spec import LaunchSpec
-from batchor_dagster.waiting.launches import Launch, LaunchState, launches_of, with_launches
+from batchor_dagster.waiting.launches import Launch, launches_of, with_launches
 from batchor_dagster.waiting.serving import is_good
 from batchor_dagster.waiting.waiters import change_waiter
 
@@ -228,8 +227,8 @@ def _store_verdict(step: Step, reason: str) -> None:
         launch = _tagged_launch(step.context.run.tags, waiter)
         if launch is None or launch.partitions != step.partitions:
             return None
-        failed = dataclasses.replace(launch, is_verdict=True).ended(LaunchState.FAILED, reason)
-        return {"progress": with_launches(waiter, LaunchSpec.of_waiter(waiter), [failed])}
+        judged = launch.judged(reason)
+        return {"progress": with_launches(waiter, LaunchSpec.of_waiter(waiter), [judged])}
 
     if not change_waiter(step.runner.store, step.context.run.tags[TAG_WAITER], change):
         step.context.log.info("the waiter has ended: the verdict is not stored")

@@ -67,15 +67,18 @@ class Launch:
 
     def run_key(self, waiter: Waiter) -> str:
         """Return the run key of the current attempt. A key that was used is never used again."""
-        shrunk = waiter.progress.get(
-            "shrunk", 0
-        )  # the store took partitions away: launches are new
+        # Each time the store takes partitions away, the launches are made anew.
+        shrunk = waiter.progress.get("shrunk", 0)
         version = f":{shrunk}" if shrunk else ""
         return f"batchor:{waiter.run_id}:{waiter.waiter_id}:{self.index}:{self.attempt}{version}"
 
     def ended(self, state: LaunchState, reason: str | None = None) -> "Launch":
         """Return the ended launch; a reason that it has already stays."""
         return dataclasses.replace(self, state=state, reason=self.reason or reason)
+
+    def judged(self, reason: str) -> "Launch":
+        """Return the launch after it has failed with a verdict."""
+        return dataclasses.replace(self, is_verdict=True).ended(LaunchState.FAILED, reason)
 
 
 def launches_of(waiter: Waiter, spec: LaunchSpec) -> list[Launch]:
@@ -100,11 +103,7 @@ def with_launches(waiter: Waiter, spec: LaunchSpec, launches: Iterable[Launch]) 
 def with_verdict(waiter: Waiter, reason: str) -> dict[str, Any]:
     """Return a waiter's progress after a verdict that fails all of its partitions."""
     spec = LaunchSpec.of_waiter(waiter)
-    judged = [
-        dataclasses.replace(launch, is_verdict=True).ended(LaunchState.FAILED, reason)
-        for launch in launches_of(waiter, spec)
-    ]
-    return with_launches(waiter, spec, judged)
+    return with_launches(waiter, spec, [one.judged(reason) for one in launches_of(waiter, spec)])
 
 
 def cut(
