@@ -11,16 +11,17 @@ from batchor_core.integration import Items
 from batchor_dagster.asset.checks import with_all_checks
 from batchor_dagster.asset.declaration import BatchAssetDeclaration, attach
 from batchor_dagster.asset.lineage import upstream_columns, with_lineage
-from batchor_dagster.constants import TAG_ASSET, TAG_BATCH_RUN, TAG_WAITER
+from batchor_dagster.constants import TAG_ASSET, TAG_WAITER
 from batchor_dagster.resources.connections import location_of, open_runner
 from batchor_dagster.step.added_metadata import AddedMetadata, RowsContext
-from batchor_dagster.step.materialize import has_failed_verdict, materialize, stored_columns
+from batchor_dagster.step.materialize import has_failed_verdict, materialize
 from batchor_dagster.step.partition_view import StepInputs
 from batchor_dagster.step.request import request
 from batchor_dagster.step.rows import rows_of
 from batchor_dagster.step.step import Step, explained, with_added_metadata
 from batchor_dagster.step.user_function import CONFIG, UserFunction
 from batchor_dagster.waiting.hold import is_hold
+from batchor_dagster.waiting.launch_spec import LaunchSpec
 
 
 def compute_function(
@@ -99,19 +100,14 @@ def _run_step(context: dg.AssetExecutionContext, step_with: Callable[..., Step])
     with explained(), open_runner(context.resources, location_of(context.run)) as runner:
         step = step_with(runner=runner)
         if is_request(context):
-            events, added = request(step), lambda: step.added_metadata
-            columns = step.upstream_columns
+            events, columns, added = request(step), step.upstream_columns, step.added_metadata
         else:
-            events = materialize(step, tags[TAG_BATCH_RUN])
-            columns, added = stored_columns(step), lambda: _stored_metadata(step)
+            waiter = runner.store.get_waiter(tags[TAG_WAITER])
+            events = materialize(step, waiter)
+            columns = LaunchSpec.of_waiter(waiter).upstream_columns
+            added = AddedMetadata.of_payload(waiter.payload)
         said = with_added_metadata(step, added, events)
         yield from with_lineage(context, step.declaration, columns, said)
-
-
-def _stored_metadata(step: Step) -> AddedMetadata:
-    """Return the metadata that the request has kept with the waiter of this materialize run."""
-    waiter = step.runner.store.get_waiter(step.context.run.tags[TAG_WAITER])
-    return AddedMetadata.of_payload(waiter.payload)
 
 
 def _is_asked_again(context: dg.AssetExecutionContext) -> bool:

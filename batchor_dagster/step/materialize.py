@@ -11,7 +11,6 @@ import polars as pl
 from batchor_core import Run, RunState
 from batchor_core.integration import MemberResults, Store, Waiter
 from batchor_dagster.asset.checks import blocking_failures, check_results, evaluations
-from batchor_dagster.asset.lineage import UpstreamColumns
 from batchor_dagster.asset.metadata import (
     PartitionTotals,
     partition_metadata,
@@ -41,9 +40,10 @@ class AnsweringRun:
     partitions: tuple[str, ...]
 
 
-def materialize(step: Step, run_id: str) -> Iterator[Any]:
-    """Materialize the partitions of this materialize run, which the materialize sensor launched."""
-    _refuse_if_stale(step, run_id)
+def materialize(step: Step, waiter: Waiter) -> Iterator[Any]:
+    """Materialize a waiter's partitions in the run that the materialize sensor launched for it."""
+    run_id = step.context.run.tags[TAG_BATCH_RUN]
+    _refuse_if_stale(step, waiter, run_id)
     answers = AnsweringRun(run=step.runner.get_run(run_id), partitions=step.partitions)
     results: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
     try:
@@ -59,15 +59,13 @@ def materialize(step: Step, run_id: str) -> Iterator[Any]:
         _store_verdict(step, blocked)
 
 
-def _refuse_if_stale(step: Step, run_id: str) -> None:
+def _refuse_if_stale(step: Step, waiter: Waiter, run_id: str) -> None:
     """Refuse to store answers that were superseded while this Dagster run was queued.
 
     Raises:
         dagster.Failure: The waiter waits for another batch run, or the launch has other partitions.
     """
-    tags = step.context.run.tags
-    waiter = _tagged_waiter(tags, step.runner.store)
-    launch = _tagged_launch(tags, waiter)
+    launch = _tagged_launch(step.context.run.tags, waiter)
     if waiter.run_id != run_id or launch is None or launch.partitions != step.partitions:
         raise dg.Failure(
             description="partitions that this Dagster run was to materialize have been asked for "
@@ -110,14 +108,8 @@ def refuse_without_results(run: Run) -> None:
 
 def has_failed_verdict(tags: Mapping[str, str], store: Store) -> bool:
     """Whether the launch of a materialize run has already ended with a verdict."""
-    launch = _tagged_launch(tags, _tagged_waiter(tags, store))
+    launch = _tagged_launch(tags, store.get_waiter(tags[TAG_WAITER]))
     return launch is not None and launch.is_verdict
-
-
-def stored_columns(step: Step) -> UpstreamColumns:
-    """Return the upstream columns that the request has stored with its waiter."""
-    waiter = _tagged_waiter(step.context.run.tags, step.runner.store)
-    return LaunchSpec.of_waiter(waiter).upstream_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,10 +226,6 @@ def _store_verdict(step: Step, reason: str) -> None:
         step.context.log.info("the waiter has ended: the verdict is not stored")
     run_id = step.context.run.tags[TAG_BATCH_RUN]
     step.runner.store.release_members(run_id, step.identities(step.partitions))
-
-
-def _tagged_waiter(tags: Mapping[str, str], store: Store) -> Waiter:
-    return store.get_waiter(tags[TAG_WAITER])
 
 
 def _tagged_launch(tags: Mapping[str, str], waiter: Waiter) -> Launch | None:

@@ -142,22 +142,14 @@ class Step:
         )
 
 
-def with_added_metadata(
-    step: Step, added: Callable[[], AddedMetadata], events: Iterable[Any]
-) -> Iterator[Any]:
-    """Pass on a step's events; add the metadata of the user's function to the materializations.
-
-    Args:
-        step: The step.
-        added: Returns the metadata; called when the step materializes something.
-        events: The step's events.
-    """
+def with_added_metadata(step: Step, added: AddedMetadata, events: Iterable[Any]) -> Iterator[Any]:
+    """Pass on a step's events; add the metadata of the user's function to the materializations."""
     for event in events:
         if isinstance(event, dg.MaterializeResult):
-            said, key = added(), step.declaration.key
+            key = step.declaration.key
             several = step.partitions if len(step.partitions) > 1 else ()
             for partition in several or (*step.partitions, "")[:1]:
-                metadata = said.of(partition)
+                metadata = added.of(partition)
                 if metadata:
                     step.context.add_asset_metadata(metadata, key, partition if several else None)
         yield event
