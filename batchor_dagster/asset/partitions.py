@@ -83,6 +83,12 @@ class DefinedPartitions:
         return found[1]
 
 
+def partitions_defs(graph: Any, names: Iterable[str]) -> dict[dg.AssetKey, AnyPartitions | None]:
+    """Return the partitions definitions of those of these assets that an asset graph has."""
+    keys = map(dg.AssetKey.from_user_string, names)
+    return {key: graph.get(key).partitions_def for key in keys if graph.has(key)}
+
+
 def numbered(
     definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance | None
 ) -> dict[str, int]:

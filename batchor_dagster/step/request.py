@@ -23,6 +23,7 @@ from batchor_core.integration import (
     new_waiter_id,
 )
 from batchor_dagster.asset.metadata import progress_metadata
+from batchor_dagster.asset.partitions import partitions_defs
 from batchor_dagster.constants import RESUME_JOB
 from batchor_dagster.step.added_metadata import MAX_BYTES
 from batchor_dagster.step.dry_run import dry_run
@@ -30,7 +31,6 @@ from batchor_dagster.step.guards import check_partitions, check_served
 from batchor_dagster.step.local_places import out_of_reach
 from batchor_dagster.step.materialize import AnsweringRun, materialize_in_step
 from batchor_dagster.step.preview import preview
-from batchor_dagster.step.selection import without_partitions
 from batchor_dagster.step.spooling import discard, member_claims, spool
 from batchor_dagster.step.step import CANCEL_SECONDS, Step
 from batchor_dagster.waiting.hold import HoldRequest, open_or_join
@@ -212,12 +212,14 @@ def _wait(step: Step, one: ClaimedRun) -> None:
 
 def _open_hold(step: Step, asked: Sequence[ClaimedRun]) -> bool:
     """Open or join the backfill's hold; return False if the backfill was cancelled."""
-    keys, unpartitioned = without_partitions(step.context, step.launch_spec.selection)
+    graph = step.context.job_def.asset_layer.asset_graph
+    found = partitions_defs(graph, step.launch_spec.selection)
+    unpartitioned = frozenset(key for key, definition in found.items() if definition is None)
     outcome = open_or_join(
         HoldRequest(
             instance=step.context.instance,
             run=step.context.run,
-            asset_keys=keys,
+            asset_keys=list(found),
             partition_keys=step.partitions,
             kind=step.batchor.hold_kind,
             unpartitioned_keys=unpartitioned if step.partitions else (),

@@ -1,6 +1,6 @@
 """Find the selected assets downstream of a request, which its materialize run has to run."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import dagster as dg
@@ -78,12 +78,3 @@ def _downstream(
             if other not in found:
                 found.append(other)
     return found[1:]
-
-
-def without_partitions(
-    context: dg.AssetExecutionContext, selection: Mapping[str, object]
-) -> tuple[list[dg.AssetKey], frozenset[dg.AssetKey]]:
-    """Return the assets of a selection that are in this Dagster run, and the unpartitioned ones."""
-    graph = context.job_def.asset_layer.asset_graph
-    keys = [key for key in map(dg.AssetKey.from_user_string, selection) if graph.has(key)]
-    return keys, frozenset(key for key in keys if graph.get(key).partitions_def is None)

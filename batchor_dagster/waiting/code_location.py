@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
-from batchor_dagster.asset.partitions import DefinedPartitions
+from batchor_dagster.asset.partitions import DefinedPartitions, partitions_defs
 
 _LONGEST_GAP_S = 300.0
 """A longer gap between two ticks counts as this long: nobody saw what was defined meanwhile."""
@@ -131,9 +131,8 @@ class CodeLocation:
 
     def without_partitions(self, names: Iterable[str]) -> list[dg.AssetKey]:
         """Return which of these assets have no partitions."""
-        graph = self.repository.asset_graph
-        keys = map(dg.AssetKey.from_user_string, names)
-        return [key for key in keys if graph.has(key) and graph.get(key).partitions_def is None]
+        found = partitions_defs(self.repository.asset_graph, names)
+        return [key for key, definition in found.items() if definition is None]
 
     def _definition(self, asset: str) -> str | None:
         declaration = self.declarations.get(asset)

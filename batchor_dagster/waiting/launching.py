@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_dagster.asset.partitions import DefinedPartitions
+from batchor_dagster.asset.partitions import DefinedPartitions, partitions_defs
 from batchor_dagster.constants import (
     ASSET_JOB,
     TAG_ASSET,
@@ -111,8 +111,7 @@ class Launcher:
 
     def definition_of(self, names: Iterable[str]) -> dg.PartitionsDefinition[str] | None:
         """Return the partitions definition that some assets share; None if none has partitions."""
-        keys = [key for key in map(dg.AssetKey.from_user_string, names) if self._graph.has(key)]
-        found = (self._graph.get(key).partitions_def for key in keys)
+        found = partitions_defs(self._graph, names).values()
         return next((each for each in found if each is not None), None)
 
     def is_blocking(self, check: dg.AssetCheckKey) -> bool:
