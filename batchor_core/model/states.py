@@ -30,6 +30,11 @@ class RunState(StrEnum):
         """Whether no cycle can change the run any more."""
         return self in TERMINAL_RUN_STATES
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every item has an outcome of its own: the run was not stopped before."""
+        return self in (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
+
 
 TERMINAL_RUN_STATES = frozenset(
     {

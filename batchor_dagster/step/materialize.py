@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from batchor_core import Run, RunState
+from batchor_core import Run
 from batchor_core.integration import MemberResults, Store, Waiter
 from batchor_dagster.asset.checks import blocking_failures, check_results, evaluations
 from batchor_dagster.asset.metadata import (
@@ -100,7 +100,7 @@ def refuse_without_results(run: Run) -> None:
     Raises:
         dagster.Failure: It was; the text says why.
     """
-    if run.status in (RunState.CANCELLED, RunState.FAILED):
+    if not run.status.is_complete:
         why = run.control_reason or run.record.error_message or "no reason given"
         text = f"batch run {run.run_id!r} was {run.status.value}: {why}"
         raise dg.Failure(description=text, allow_retries=False)

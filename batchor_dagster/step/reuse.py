@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from batchor_core import ReusePolicy, RunState
+from batchor_core import ReusePolicy
 from batchor_core.integration import RunRecord, Store, WaiterState
 from batchor_dagster.step.step import Step
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launches import launches_of
-
-_COMPLETE = (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
 
 
 def reuse_policy(step: Step, partitions: Sequence[str]) -> ReusePolicy:
@@ -54,7 +52,7 @@ def _not_handed_over(step: Step, partitions: Sequence[str]) -> list[str]:
 
 def _handed_over(store: Store, run: RunRecord) -> set[str]:
     """Return the partitions that a batch run's answers materialized, or gave a verdict."""
-    if run.state not in _COMPLETE:
+    if not run.state.is_complete:
         return set()
     found: set[str] = set()
     for waiter in store.list_waiters(run_id=run.run_id):

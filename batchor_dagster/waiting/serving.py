@@ -12,7 +12,6 @@ from typing import Protocol
 
 import dagster as dg
 
-from batchor_core import RunState
 from batchor_core.integration import Identity, Member, Store, WaiterState
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.partitions import DefinedPartitions
@@ -22,8 +21,6 @@ from batchor_dagster.waiting.launches import MAX_ATTEMPTS, Launch, LaunchState, 
 from batchor_dagster.waiting.launching import CannotLaunchError, Launchable, Launcher
 from batchor_dagster.waiting.shared import Families
 from batchor_dagster.waiting.waiters import AssetWaiter
-
-_NO_ANSWERS = frozenset({RunState.CANCELLED, RunState.FAILED})
 
 
 class Tell(Protocol):
@@ -206,7 +203,7 @@ class Serving:
 
     def _verdicts(self, waiter: AssetWaiter) -> dict[str, bool]:
         """Return by partition whether enough of its rows were answered to materialize it."""
-        if waiter.run.state in _NO_ANSWERS or len(waiter.stored.partitions) < 2:
+        if not waiter.run.state.is_complete or len(waiter.stored.partitions) < 2:
             return {}
         most = self.declarations[waiter.stored.asset].max_failure_rate
         return {

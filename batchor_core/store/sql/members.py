@@ -14,7 +14,6 @@ from batchor_core.store.sql.tables import chunks, members, runs, waiters
 from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, touch_run
 
 _IDENTITIES_PER_QUERY = 500
-_COMPLETE = (RunState.SUCCEEDED, RunState.COMPLETED_WITH_FAILURES)
 _COMPLETE_RUNS = 3
 _OPEN_CHUNKS = (ChunkState.READY, ChunkState.SUBMITTED)
 _was_asked_for = exists().where(waiters.c.run_id == members.c.run_id).label("was_asked_for")
@@ -62,7 +61,7 @@ class Members(Aggregate):
                     identity = Identity(namespace=namespace, asset=asset, partition=row.partition)
                     if complete[identity] < _COMPLETE_RUNS:
                         found[identity].append(row.run_id)
-                        complete[identity] += row.was_asked_for and row.state in _COMPLETE
+                        complete[identity] += row.was_asked_for and RunState(row.state).is_complete
         return list(dict.fromkeys(run_id for i in identities for run_id in found.get(i, ())))
 
     def unwanted_rows(self, run_id: str) -> list[tuple[int, int]]:
