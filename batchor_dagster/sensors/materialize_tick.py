@@ -7,7 +7,7 @@ waiters whose batch runs go on, each tick checks a few hundred in turns, however
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 
 import dagster as dg
@@ -26,6 +26,7 @@ from batchor_dagster.sensors.ticks import (
     label_of_sensor,
     runner_of,
 )
+from batchor_dagster.waiting.attempts import Attempt
 from batchor_dagster.waiting.backfills import Backfills
 from batchor_dagster.waiting.cancellation import GROUP_FIELDS, Cancellation
 from batchor_dagster.waiting.code_location import CodeLocation, Seen
@@ -50,11 +51,14 @@ AWAKE_SECONDS = 3600.0
 """For so long the sensors have to tick before a batch run may be said to stand still: after they
 were off, the advance sensor first has to see what has happened meanwhile."""
 
-_LONGEST_GAP_S = 600.0
+_AWAKE_GAP_S = 600.0
 """Ticks further apart were not ticks of sensors that were on all the time."""
 
 _MEMBERS_KEPT = 10
 """Of so many batch runs; each may have thousands."""
+
+_ATTEMPTS_KEPT = 10
+"""Of so many failed Dagster runs; each may have thousands of partitions."""
 
 
 class MaterializeCursor(Cursor):
@@ -92,16 +96,17 @@ def materialize_tick(
     time_box = TimeBox()
     with runner_of(context, MATERIALIZE_SENSOR) as runner:
         store, namespace = runner.store, runner.namespace
-        location = _location(context, assets)
+        batchor = batchor_resource(context.resources)
+        location = _location(context, assets, batchor.gone_after_s)
         backfills = Backfills(context.instance, label_of_sensor(context))
         holds = backfills.open_holds()
         groups = store.waiter_groups(namespace, GROUP_FIELDS)
         mine = {g.asset for g in groups if location.serves(g.asset, g.fields[2])}
         elapsed_s = max(0.0, looked_at - (before.looked_at or looked_at))
         seen = location.see(sorted(mine), before.seen, elapsed_s)
-        for warning in location.missing():
+        missing = location.missing()
+        for warning in missing:
             context.log.warning(warning)
-        batchor = batchor_resource(context.resources)
         cancellation = Cancellation(
             context,
             store=store,
@@ -129,19 +134,21 @@ def materialize_tick(
         cursor=MaterializeCursor(
             after=after, looked_at=looked_at, awake_since=awake_since, seen=seen
         ).model_dump_json(),
-        skip_reason=None if requests else "; ".join([skip, *location.missing()]),
+        skip_reason=None if requests else "; ".join([skip, *missing]),
     )
 
 
 def _awake_since(before: MaterializeCursor, now: float) -> float:
     """Return since when the sensor has ticked without a longer gap, as Unix time."""
     gap_s = now - (before.looked_at or 0.0)
-    known = before.awake_since if gap_s <= _LONGEST_GAP_S else None
+    known = before.awake_since if gap_s <= _AWAKE_GAP_S else None
     return now if known is None else known
 
 
 def _location(
-    context: dg.SensorEvaluationContext, assets: Mapping[str, BatchAssetDeclaration] | None
+    context: dg.SensorEvaluationContext,
+    assets: Mapping[str, BatchAssetDeclaration] | None,
+    gone_after_s: float,
 ) -> CodeLocation:
     repository = context.repository_def
     if repository is None:  # otherwise all assets would seem to be removed
@@ -152,7 +159,7 @@ def _location(
         repository,
         label_of_sensor(context),
         only=None if assets is None else frozenset(assets),
-        gone_after_s=batchor_resource(context.resources).gone_after_s,
+        gone_after_s=gone_after_s,
         instance=context.instance,
     )
 
@@ -190,7 +197,7 @@ class _Tick:
         serving = Serving(
             store=self._store,
             members=lru_cache(maxsize=_MEMBERS_KEPT)(self._store.list_members),
-            instance=self._instance,
+            attempt=lru_cache(maxsize=_ATTEMPTS_KEPT)(partial(Attempt.of, self._instance)),
             declarations=self._location.declarations,
             partitions=self._location.partitions,
             is_settled=self._location.is_settled,

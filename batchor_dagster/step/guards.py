@@ -10,7 +10,7 @@ from batchor_dagster.constants import (
     TAG_SERVED_IN_PROCESS,
 )
 from batchor_dagster.step.step import Step
-from batchor_dagster.waiting.sensor_status import SensorState, status_of_sensors
+from batchor_dagster.waiting.sensor_status import SensorState
 
 
 def check_partitions(step: Step) -> None:
@@ -59,7 +59,7 @@ def check_served(step: Step) -> None:
     run = step.context.run
     if step.waits or step.location is not None or TAG_SERVED_IN_PROCESS in run.tags:
         return
-    if step.batchor.namespace is not None and _has_sensors(step):
+    if step.batchor.namespace is not None and step.sensor_status(None).state is SensorState.WELL:
         return
     op = step.context.op_execution_context.op.name
     config = json.dumps({"ops": {op: {"config": {"wait": True}}}})
@@ -69,11 +69,3 @@ def check_served(step: Step) -> None:
         f"run, with the run configuration {config} (on the command line: --config-json "
         f"'{config}'), or launch it from Dagster's UI"
     )
-
-
-def _has_sensors(step: Step) -> bool:
-    """Whether sensors of any code location have ticked for the namespace and are not stopped."""
-    store, namespace = step.runner.store, step.runner.namespace
-    now = step.batchor.clock.now()
-    status = status_of_sensors(step.context.instance, None, store, namespace, now)
-    return status.state is SensorState.WELL

@@ -36,7 +36,7 @@ from batchor_dagster.step.step import CANCEL_SECONDS, Step
 from batchor_dagster.waiting.hold import HoldRequest, open_or_join
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launches import with_verdict
-from batchor_dagster.waiting.sensor_status import SensorState, status_of_sensors
+from batchor_dagster.waiting.sensor_status import SensorState
 from batchor_dagster.waiting.waiters import change_waiter
 
 SUBMIT_SECONDS = 30.0
@@ -298,13 +298,7 @@ def _warn_of_pause(step: Step, run: Run) -> None:
 
 
 def _warn_of_idle_sensors(step: Step) -> None:
-    status = status_of_sensors(
-        step.context.instance,
-        step.location,
-        step.runner.store,
-        step.runner.namespace,
-        step.batchor.clock.now(),
-    )
+    status = step.sensor_status(step.location)
     if status.state is not SensorState.WELL:
         step.context.log.warning(
             "%s; until then nothing advances or materializes what was asked for", status.text

@@ -20,6 +20,7 @@ from batchor_dagster.resources.connections import batchor_resource, location_of,
 from batchor_dagster.step.added_metadata import AddedMetadata
 from batchor_dagster.step.selection import asked_by, waiting_selection
 from batchor_dagster.waiting.launch_spec import LaunchSpec
+from batchor_dagster.waiting.sensor_status import SensorStatus, status_of_sensors
 
 CANCEL_SECONDS = 20.0
 """How long a step that is stopped tries to cancel its provider batches."""
@@ -114,6 +115,16 @@ class Step:
             in_step=self.waits,
             cancel_on_termination=self.declaration.cancel_on_termination,
             upstream_columns=self.upstream_columns,
+        )
+
+    def sensor_status(self, location: str | None) -> SensorStatus:
+        """Return how the sensors of the namespace are running in a code location (None: any)."""
+        return status_of_sensors(
+            self.context.instance,
+            location,
+            self.runner.store,
+            self.runner.namespace,
+            self.batchor.clock.now(),
         )
 
     @property

@@ -29,15 +29,13 @@ class Attempt:
     pending_checks: frozenset[dg.AssetCheckKey]
 
     @classmethod
-    def of(
-        cls, instance: dg.DagsterInstance, run: dg.DagsterRun, partitions: Iterable[str]
-    ) -> "Attempt":
+    def of(cls, instance: dg.DagsterInstance, run_id: str, partitions: Iterable[str]) -> "Attempt":
         """Read the event log of a finished Dagster run for some partitions."""
         stored: dict[str, set[str | None]] = defaultdict(set)
         planned: set[dg.AssetCheckKey] = set()
         evaluated: set[dg.AssetCheckKey] = set()
         failed: dict[dg.AssetCheckKey, str] = {}
-        for event in _events(instance, run.run_id):
+        for event in _events(instance, run_id):
             match event.event_type:
                 case dg.DagsterEventType.ASSET_MATERIALIZATION:
                     made = event.step_materialization_data.materialization

@@ -39,7 +39,7 @@ class Serving:
     Attributes:
         store: The control plane.
         members: Returns the members of a batch run; a waiter in pieces asks for each piece.
-        instance: The Dagster instance.
+        attempt: Reads a failed Dagster run, by its id, for some partitions; asked for twice.
         declarations: The batch assets, by name.
         partitions: Which partitions are defined.
         is_settled: Whether missing partitions of an asset count as gone.
@@ -51,7 +51,7 @@ class Serving:
 
     store: Store
     members: Callable[[str], Sequence[Member]]
-    instance: dg.DagsterInstance
+    attempt: Callable[[str, tuple[str, ...]], Attempt]
     declarations: Mapping[str, BatchAssetDeclaration]
     partitions: DefinedPartitions
     is_settled: Callable[[str], bool]
@@ -132,7 +132,7 @@ class Serving:
             done = [n for n in launch.left if n == waiter.spec.asset or n not in self.declarations]
             state = LaunchState.FAILED if launch.given_up else LaunchState.MATERIALIZED
             return dataclasses.replace(launch, done=(*launch.done, *done)).ended(state)
-        attempt = Attempt.of(self.instance, run, waiter.partitions_of(launch))
+        attempt = self.attempt(run.run_id, waiter.partitions_of(launch))
         launch = _without_blocked(waiter, launch, attempt, self.launcher)
         launch = dataclasses.replace(
             launch, done=(*launch.done, *(n for n in launch.left if n in attempt.done))
@@ -242,7 +242,7 @@ class Serving:
         run = self.runs.find(before.run_key(waiter.stored))
         if run is None:
             return frozenset()
-        pending = Attempt.of(self.instance, run, waiter.partitions_of(launch)).pending_checks
+        pending = self.attempt(run.run_id, waiter.partitions_of(launch)).pending_checks
         return frozenset(
             check
             for check in pending
