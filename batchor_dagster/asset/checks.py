@@ -13,11 +13,10 @@ import dagster as dg
 
 from batchor_core import ConfigurationError
 from batchor_dagster import constants as c
-from batchor_dagster.asset.metadata import PartitionTotals
+from batchor_dagster.asset.metadata import MOST_EVENTS, PartitionTotals
 from batchor_dagster.constants import CheckName
 
 _SHOWN_FAILURES = 3
-_SHOWN_PARTITIONS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ def unanswered(
     """
     if CheckName.ROWS_ANSWERED not in active:
         return
-    is_many = len(partitions) > _SHOWN_PARTITIONS
+    is_many = len(partitions) > MOST_EVENTS
     about = f"{partitions[0]!r} to {partitions[-1]!r}: {reason}" if is_many else reason
     for partition in (None,) if is_many or not partitions else partitions:
         yield dg.AssetCheckEvaluation(

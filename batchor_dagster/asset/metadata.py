@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -16,8 +17,10 @@ from batchor_core.integration import Price
 from batchor_dagster import constants as c
 from batchor_dagster.asset.console import console_metadata
 
+MOST_EVENTS = 10
+"""Of more partitions there is one event at the asset: each costs milliseconds and is kept."""
+
 _SHOWN_ERROR_CODES = 5
-_OBSERVED_PARTITIONS = 10
 _OBSERVED_BATCHES = 5
 _PREVIEW_ROWS = 5
 _PREVIEW_CHARS = 40
@@ -120,7 +123,7 @@ def _sum(part: pa.Table, column: str) -> Any:
 
 def definition_metadata(model: str, schema: pa.Schema | None) -> dict[str, Any]:
     """Return the definition metadata of an asset: model and column schema."""
-    shown = {} if schema is None else {c.META_COLUMN_SCHEMA: table_schema(schema)}
+    shown = {} if schema is None else {c.META_COLUMN_SCHEMA: table_schema(schema, _OWN_COLUMNS)}
     return {c.META_MODEL: model, **shown}
 
 
@@ -130,7 +133,7 @@ def partition_metadata(run: Run, totals: PartitionTotals, *, partitioned: bool) 
     count_key = c.META_PARTITION_ROW_COUNT if partitioned else c.META_ROW_COUNT
     metadata: dict[str, Any] = {
         count_key: totals.rows,
-        c.META_COLUMN_SCHEMA: table_schema(run.plan.result_schema),
+        c.META_COLUMN_SCHEMA: table_schema(run.plan.result_schema, _OWN_COLUMNS),
         c.META_BATCH_RUN: run.run_id,
         c.META_PROVIDER: config.provider,
         c.META_MODEL: config.model,
@@ -231,9 +234,9 @@ def observations(
     An observation costs milliseconds and is kept for ever. Of more than ten partitions there is
     one, at the asset as a whole, which names them.
     """
-    if len(partitions) > _OBSERVED_PARTITIONS:
-        shown = ", ".join(partitions[:_OBSERVED_PARTITIONS])
-        text = f"{shown} and {len(partitions) - _OBSERVED_PARTITIONS} more"
+    if len(partitions) > MOST_EVENTS:
+        shown = ", ".join(partitions[:MOST_EVENTS])
+        text = f"{shown} and {len(partitions) - MOST_EVENTS} more"
         yield dg.AssetObservation(key, metadata={**metadata, c.META_OBSERVED_PARTITIONS: text})
         return
     for partition in partitions or ("",):
@@ -242,7 +245,7 @@ def observations(
 
 def observed_partition(partitions: Sequence[str]) -> str | None:
     """Return the first partition that ``observations`` observes; None if it observes the asset."""
-    if not partitions or len(partitions) > _OBSERVED_PARTITIONS:
+    if not partitions or len(partitions) > MOST_EVENTS:
         return None
     return partitions[0] or None
 
@@ -257,14 +260,21 @@ def verdict_text(totals: PartitionTotals, max_failure_rate: float) -> str:
     )
 
 
-def table_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Return an Arrow schema as Dagster's table schema, with the fields' descriptions."""
+def table_schema(
+    schema: pa.Schema, descriptions: Mapping[str, str] = MappingProxyType({})
+) -> dg.TableSchema:
+    """Return an Arrow schema as Dagster's table schema, with the fields' descriptions.
+
+    Args:
+        schema: The schema, whose fields may have an entry ``description`` in their metadata.
+        descriptions: By name, those of fields that have none.
+    """
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 name=column.name,
                 type=str(column.type),
-                description=_description(column) or _OWN_COLUMNS.get(column.name),
+                description=_description(column) or descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
             )
             for column in schema

@@ -1,7 +1,6 @@
 """One Parquet file of an asset or partition, whose footer names its owner."""
 
 import json
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from upath import UPath
 
 from batchor_core import ConfigurationError
+from batchor_dagster.asset.pandas_frames import arrow_of_pandas, is_pandas_frame
 from batchor_dagster.resources.parquet_layout import ParquetLayout
 
 _LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
@@ -203,8 +203,8 @@ def _write_local(path: Path, frame: object, entries: dict[str, str]) -> None:
             with _writer(path, frame.schema, entries) as writer:
                 for batch in frame:
                     writer.write_batch(batch)
-        case _ if _is_pandas(frame):
-            _write_local(path, _from_pandas(frame), entries)
+        case _ if is_pandas_frame(frame):
+            _write_local(path, arrow_of_pandas(frame), entries)
         case _:
             kind = type(frame).__name__
             instead = _WHAT_TO_RETURN.get(
@@ -219,17 +219,6 @@ def _writer(path: Path, schema: pa.Schema, entries: dict[str, str]) -> pq.Parque
     # A table that was loaded from such a file may name another owner.
     named = schema.with_metadata(_other_entries(schema) | ours)
     return pq.ParquetWriter(path, named, compression="zstd")
-
-
-def _is_pandas(frame: object) -> bool:
-    pandas = sys.modules.get("pandas")  # who has a pandas frame has imported it
-    return pandas is not None and isinstance(frame, pandas.DataFrame)
-
-
-def _from_pandas(frame: Any) -> pa.Table:
-    """Return a pandas frame's columns, and those levels of its index that have a name."""
-    named = [name for name in frame.index.names if name is not None]
-    return pa.Table.from_pandas(frame.reset_index(level=named), preserve_index=False)
 
 
 def _load_local(path: Path, frame_type: type) -> Any:

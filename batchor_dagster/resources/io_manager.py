@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 from dagster import (
     AssetKey,
     ConfigurableIOManager,
@@ -18,15 +17,13 @@ from dagster import (
     MetadataValue,
     OutputContext,
     StaticPartitionsDefinition,
-    TableColumn,
-    TableColumnConstraints,
-    TableSchema,
     TimeWindowPartitionsDefinition,
 )
 from pydantic import Field
 from upath import UPath
 
 from batchor_core import ConfigurationError
+from batchor_dagster.asset.metadata import table_schema
 from batchor_dagster.asset.partitions import in_order, numbered
 from batchor_dagster.constants import (
     META_COLUMN_SCHEMA,
@@ -206,7 +203,7 @@ def _describe(
         metadata[row_count_key] = MetadataValue.int(written.rows)
     known = {**(context.definition_metadata or {}), **(context.output_metadata or {})}
     if META_COLUMN_SCHEMA not in known:  # it has descriptions, which a Polars frame loses
-        schema = _table_schema(written.schema)
+        schema = table_schema(written.schema)
         metadata[META_COLUMN_SCHEMA] = MetadataValue.table_schema(schema)
     context.add_output_metadata(metadata)
 
@@ -265,20 +262,6 @@ def _partition_keys(context: InputContext) -> list[str]:
         return keys
     is_static = isinstance(definition, StaticPartitionsDefinition)
     return in_order(keys, numbered(definition, None if is_static else context.instance))
-
-
-def _table_schema(schema: pa.Schema) -> TableSchema:
-    return TableSchema(
-        columns=[
-            TableColumn(
-                name=field.name,
-                type=str(field.type),
-                description=(field.metadata or {}).get(b"description", b"").decode() or None,
-                constraints=TableColumnConstraints(nullable=field.nullable),
-            )
-            for field in schema
-        ]
-    )
 
 
 def _name(context: InputContext) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from batchor_core import BatchItem, ConfigurationError
 from batchor_core.integration import Items
+from batchor_dagster.asset.pandas_frames import arrow_of_pandas, is_pandas_frame
 
 _WANTED = (
     "return the rows: a Polars or pandas frame, a lazy frame, an Arrow table, a list of dicts, "
@@ -28,9 +29,9 @@ def rows_of(given: Any, asset: str) -> Items:
     Raises:
         ConfigurationError: The value holds no rows, or a column has values of several types.
     """
-    if _is_of_pandas(given):
+    if is_pandas_frame(given):
         return _of_pandas(given, asset)
-    if isinstance(given, _NO_ROWS):
+    if isinstance(given, _NO_ROWS) or _is_of_pandas(given):
         raise _refusal(given, asset)
     if hasattr(type(given), "blocks") or hasattr(given, "__arrow_c_stream__"):
         return given
@@ -83,11 +84,8 @@ def _is_of_pandas(given: Any) -> bool:
 
 
 def _of_pandas(given: Any, asset: str) -> pa.Table:
-    if type(given).__name__ != "DataFrame":
-        raise _refusal(given, asset)
-    frame = given.reset_index() if any(name is not None for name in given.index.names) else given
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        return arrow_of_pandas(given)
     except (pa.ArrowException, TypeError, ValueError):  # quotes a value, so it is no cause
         raise ConfigurationError(
             f"a column of the pandas frame that {asset!r} returned holds values of several types: "
