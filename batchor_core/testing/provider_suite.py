@@ -381,7 +381,7 @@ class ProviderContract:
         finally:
             tracemalloc.stop()
         size = sum(part.path.stat().st_size for part in parts)
-        assert size > 8_000_000
+        assert size > 16_000_000
         assert len(calls) > 1
         # The simulator lives in this process; it sends pieces of 64 KB.
         assert peak - start < size // 2
@@ -482,7 +482,7 @@ class ProviderContract:
         provider.close()
 
     def _long_answers(self, sim: Simulator, provider: BatchProvider, folder: Path) -> ProviderBatch:
-        sim.faults(kind="duplicate_line", copies=5_000)
+        sim.faults(kind="duplicate_line", copies=10_000)
         batch = submit(provider, self.request_file(provider, folder, 5))
         sim.advance_time(BATCH_SECONDS)
         return provider.get(batch.batch_id)
