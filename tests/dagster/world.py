@@ -3,10 +3,14 @@
 What the daemon would do is done by hand: a tick of a sensor, and the Dagster runs that it asks for.
 """
 
+import atexit
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +282,37 @@ def failure(result: ExecuteInProcessResult) -> str:
     return "\n".join(text for text in texts if text)
 
 
+def _open_instance(home: Path) -> DagsterInstance:
+    """Open an instance with one file of events for all runs, and none for what steps print.
+
+    To make such files for each run would take a third of the tests' time.
+    """
+    overrides = {
+        "telemetry": {"enabled": False},
+        "event_log_storage": {
+            "module": "dagster._core.storage.event_log",
+            "class": "ConsolidatedSqliteEventLogStorage",
+            "config": {"base_dir": str(home / "history")},
+        },
+        "compute_logs": {
+            "module": "dagster._core.storage.noop_compute_log_manager",
+            "class": "NoOpComputeLogManager",
+        },
+    }
+    return DagsterInstance.local_temp(str(home), overrides=overrides)
+
+
+@cache
+def _empty_home() -> Path:
+    """Return the folder of an instance that nobody has used: to make its tables takes long."""
+    folder = tempfile.mkdtemp(prefix="batchor-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    home = Path(folder) / "home"
+    home.mkdir()
+    with _open_instance(home):
+        return home
+
+
 @contextmanager
 def open_world(folder: Path, **options: Any) -> Iterator[World]:
     """A world whose provider's time stands still until it is moved."""
@@ -289,13 +324,11 @@ def open_world(folder: Path, **options: Any) -> Iterator[World]:
         **options,
     }
     home = folder / "home"
-    home.mkdir()
+    shutil.copytree(_empty_home(), home)
     clock = SimulatorClock(monotonic=lambda: 0.0)
     with (
         Simulator(SimulatorOptions(**settings), clock=clock) as simulator,
-        DagsterInstance.local_temp(
-            str(home), overrides={"telemetry": {"enabled": False}}
-        ) as instance,
+        _open_instance(home) as instance,
     ):
         world = World(folder, simulator, instance)
         try:
