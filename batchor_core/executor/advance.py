@@ -26,7 +26,7 @@ from batchor_core.executor.submit import submit
 from batchor_core.executor.sweep import sweep
 from batchor_core.model.records import RunRecord
 from batchor_core.model.states import (
-    LIVE_SUBMISSION_STATES,
+    QUEUED_SUBMISSION_STATES,
     RunControlState,
     RunState,
     SubmissionState,
@@ -247,7 +247,7 @@ def _heap_at_rest() -> Iterator[None]:
 
 def _stop(cycle: Cycle, error: ArtifactError) -> None:
     """Pause a run whose files cannot be used; one that is being cancelled can only fail."""
-    live = cycle.store.list_submissions(cycle.run.run_id, states=LIVE_SUBMISSION_STATES)
+    live = cycle.store.list_submissions(cycle.run.run_id, states=QUEUED_SUBMISSION_STATES)
     if cycle.refresh().control is RunControlState.CANCEL and not live:
         logger.warning("run %s: failed: %s", cycle.run.run_id, error)
         cycle.store.close_run(
