@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from batchor_core.artifacts import ArtifactStore
 from batchor_core.clock import Clock
-from batchor_core.errors import ArtifactError, ArtifactUnavailableError, LeaseLostError
+from batchor_core.errors import (
+    ArtifactAlteredError,
+    ArtifactError,
+    ArtifactMissingError,
+    ArtifactUnavailableError,
+    LeaseLostError,
+)
 from batchor_core.executor.cancel import cancel
 from batchor_core.executor.collect import collect
 from batchor_core.executor.cycle import Attachment, Cycle, LeaseKeeper, Probe, Progress, no_probe
@@ -24,9 +30,9 @@ from batchor_core.executor.recover import recover
 from batchor_core.executor.retry import retry
 from batchor_core.executor.submit import submit
 from batchor_core.executor.sweep import sweep
-from batchor_core.model.records import RunRecord
+from batchor_core.model.records import RunRecord, SubmissionRecord
 from batchor_core.model.states import (
-    LIVE_SUBMISSION_STATES,
+    UNCOLLECTED_SUBMISSION_STATES,
     RunControlState,
     RunState,
     SubmissionState,
@@ -40,6 +46,9 @@ _SWEEPS_AT_ONCE = 20
 
 ARTIFACTS_LOST = "artifacts_lost"
 """Error code of a run that could not even be cancelled in order. Stored."""
+
+_IS_LOST = (ArtifactMissingError, ArtifactAlteredError)
+"""What no patience mends; a disk that is full has room again some day."""
 
 
 class Executor:
@@ -246,13 +255,42 @@ def _heap_at_rest() -> Iterator[None]:
 
 
 def _stop(cycle: Cycle, error: ArtifactError) -> None:
-    """Pause a run whose files cannot be used; one that is being cancelled can only fail."""
-    live = cycle.store.list_submissions(cycle.run.run_id, states=LIVE_SUBMISSION_STATES)
-    if cycle.refresh().control is RunControlState.CANCEL and not live:
-        logger.warning("run %s: failed: %s", cycle.run.run_id, error)
+    """Pause a run whose files cannot be used; one under cancel is tried again, or fails.
+
+    It fails where files of it are lost for good, and nothing is left that may still be collected.
+    """
+    run_id = cycle.run.run_id
+    if cycle.refresh().control is not RunControlState.CANCEL:
+        logger.warning("run %s: paused: %s", run_id, error)
+        cycle.pause(f"artifacts: {error}")
+    elif isinstance(error, _IS_LOST) and not _may_collect_more(cycle):
+        logger.warning("run %s: failed: %s", run_id, error)
         cycle.store.close_run(
             cycle.lease, RunState.FAILED, error_code=ARTIFACTS_LOST, error_message=str(error)
         )
-        return
-    logger.warning("run %s: paused: %s", cycle.run.run_id, error)
-    cycle.pause(f"artifacts: {error}")
+    else:
+        logger.warning("run %s: is not cancelled yet: %s", run_id, error)
+
+
+def _may_collect_more(cycle: Cycle) -> bool:
+    """Whether something was paid for, or perhaps, whose answers can still be told apart."""
+    uncollected = cycle.store.list_submissions(
+        cycle.run.run_id, states=UNCOLLECTED_SUBMISSION_STATES
+    )
+    return any(
+        submission.state is not SubmissionState.ENDED or _has_items(cycle, submission)
+        for submission in uncollected
+    )
+
+
+def _has_items(cycle: Cycle, submission: SubmissionRecord) -> bool:
+    """Whether the file that tells whose each answer is exists, or may exist."""
+    chunk = cycle.store.get_chunk(cycle.run.run_id, submission.chunk_seq)
+    cycle.keeper.keep()  # the file may be far away, and large
+    try:
+        with cycle.artifacts.local(chunk.items):
+            return True
+    except _IS_LOST:
+        return False
+    except ArtifactError:
+        return True

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from batchor_core.errors import ProviderError
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.due import may_be_cancelled
 from batchor_core.model.faults import ItemErrorCode
 from batchor_core.model.records import SubmissionRecord
 from batchor_core.model.states import ChunkState, RunControlState, SubmissionState
@@ -14,16 +15,14 @@ logger = logging.getLogger(__name__)
 _OPEN = (ChunkState.READY, ChunkState.SUBMITTED)
 _UNWANTED = "nobody waits for its partition any more"
 
-CANCELLING = "cancelling"
-"""Our note on a batch that we asked to cancel; the next poll overwrites it."""
-
 
 def cancel(cycle: Cycle) -> bool:
     """Ask the provider to cancel what nobody wants, and give up what is ready of it.
 
     Of a run that is being cancelled that is everything, in each of its cycles: a batch adopted
     later is cancelled later. Of others it is what belongs to members that nobody wants any more. A
-    crash leaves some batches uncancelled; the next cycle asks again, which is harmless.
+    crash leaves some batches uncancelled, or one that was asked for and not noted; the next cycle
+    asks (again), which is harmless.
 
     Returns:
         Whether anything was asked or given up.
@@ -53,22 +52,22 @@ def _give_up(cycle: Cycle, seqs: Sequence[int]) -> bool:
 
 
 def _cancel_batch(cycle: Cycle, submission: SubmissionRecord) -> bool:
-    """Ask for the end of a batch, unless that was done; whether it was asked."""
-    status = submission.provider_status or ""
-    if submission.is_provisional:  # it may be another's: only its results tell
+    """Ask for the end of a batch, once a poll interval at most; whether it was asked.
+
+    A batch that is nearly done may keep its status whatever the provider answers, and a call that
+    failed may have had its effect: both are asked for again, and neither without a pause.
+    """
+    if not may_be_cancelled(submission) or not submission.provider_batch_id:
         return False
-    if status.startswith("cancel") or not submission.provider_batch_id:
+    if submission.next_cancel_at is not None and submission.next_cancel_at > cycle.clock.now():
         return False
+    wait_s = cycle.plan.job.timing.poll_s
     try:
         cycle.plan.provider.cancel(submission.provider_batch_id)
     except ProviderError as exc:
         logger.warning("batch %s is not cancelled yet: %s", submission.provider_batch_id, exc)
-        return False
-    cycle.store.note_poll(
-        submission.submission_id,
-        provider_status=CANCELLING,
-        provider_counts=submission.provider_counts,
-        next_poll_at=cycle.clock.now(),
-    )
+        wait_s = max(wait_s, exc.fault.retry_after_s or 0.0)
+    cycle.probe("cancel.called")
+    cycle.store.note_cancel(submission.submission_id, next_cancel_at=cycle.in_seconds(wait_s))
     cycle.probe("cancel.asked")
     return True

@@ -9,7 +9,13 @@ from datetime import datetime, timedelta
 
 from batchor_core.model.policies import TimingPolicy
 from batchor_core.model.records import ChunkRecord, SubmissionRecord
-from batchor_core.model.states import ChunkState, RunControlState, RunState, SubmissionState
+from batchor_core.model.states import (
+    UNCOLLECTED_SUBMISSION_STATES,
+    ChunkState,
+    RunControlState,
+    RunState,
+    SubmissionState,
+)
 from batchor_core.store.protocol import OpenWork
 
 HEAVY_STEPS = frozenset({"ingest", "recover", "cancel", "collect", "retry", "submit", "finish"})
@@ -32,6 +38,16 @@ def due_steps(work: OpenWork, timing: TimingPolicy, now: datetime) -> list[Due]:
     if work.run.state.is_terminal:
         return []
     return list(_due(work, timing, now))
+
+
+def may_be_cancelled(submission: SubmissionRecord) -> bool:
+    """Whether it makes sense to ask the provider to cancel an active batch that nobody wants.
+
+    It does not where the provider says that it is being cancelled. A provisional one may be
+    another's batch: it is not cancelled before its results tell.
+    """
+    is_cancelling = (submission.provider_status or "").startswith("cancel")
+    return not (is_cancelling or submission.is_provisional)
 
 
 def _due(work: OpenWork, timing: TimingPolicy, now: datetime) -> Iterator[Due]:
@@ -60,10 +76,8 @@ def _due_of_submission(
 ) -> Iterator[Due]:
     state = submission.state
     if state is SubmissionState.ACTIVE:
-        ends = control is RunControlState.CANCEL or is_unwanted
-        # A provisional one may be another's batch: it is not cancelled before its results tell.
-        if ends and not (submission.is_provisional or _is_cancelling(submission.provider_status)):
-            yield Due(step="cancel", at=now)
+        if (control is RunControlState.CANCEL or is_unwanted) and may_be_cancelled(submission):
+            yield Due(step="cancel", at=submission.next_cancel_at or now)
         yield Due(step="poll", at=submission.next_poll_at or now)
     elif state is SubmissionState.ENDED:
         yield Due(step="collect", at=submission.next_poll_at or now)
@@ -97,9 +111,5 @@ def _holds_up(work: OpenWork) -> bool:
     if work.is_blocked:
         return True
     if work.run.control is RunControlState.CANCEL:
-        return any(s.state is not SubmissionState.COLLECTED for s in work.submissions)
+        return any(s.state in UNCOLLECTED_SUBMISSION_STATES for s in work.submissions)
     return bool(work.submissions) or work.run.state is RunState.INGESTING
-
-
-def _is_cancelling(status: str | None) -> bool:
-    return (status or "").startswith("cancel")

@@ -16,6 +16,7 @@ from batchor_core.executor.retry import waiting
 from batchor_core.executor.submit import is_blocked
 from batchor_core.model.records import ArtifactRef, ChunkRecord, SubmissionRecord
 from batchor_core.model.states import (
+    UNCOLLECTED_SUBMISSION_STATES,
     ChunkState,
     RunControlState,
     RunState,
@@ -31,7 +32,6 @@ from batchor_core.results.outcome_files import (
 )
 
 _ROWS_AT_ONCE = 8192
-_UNSETTLED = frozenset({SubmissionState.INTENDED, SubmissionState.ACTIVE, SubmissionState.ENDED})
 
 
 def finish(cycle: Cycle) -> bool:
@@ -69,7 +69,7 @@ def is_settled(cycle: Cycle) -> bool:
     open_chunks = cycle.store.list_chunks(
         run_id, states=[ChunkState.READY, ChunkState.SUBMITTED], limit=1
     )
-    if open_chunks or cycle.store.list_submissions(run_id, states=_UNSETTLED):
+    if open_chunks or cycle.store.list_submissions(run_id, states=UNCOLLECTED_SUBMISSION_STATES):
         return False
     return cancelled or not waiting(cycle)
 

@@ -116,6 +116,12 @@ CRASH_POINTS: tuple[CrashPoint, ...] = (
         cost="storage at the provider",
     ),
     CrashPoint(
+        name="cancel.called",
+        leaves="a provider batch that was asked to cancel, without a note of it",
+        repairer="cancel asks again",
+        cost="a call",
+    ),
+    CrashPoint(
         name="cancel.asked",
         leaves="provider batches of which some were asked to cancel",
         repairer="cancel asks the others",

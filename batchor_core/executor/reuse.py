@@ -31,7 +31,10 @@ from batchor_core.model.records import (
     NewSubmission,
     Usage,
 )
-from batchor_core.model.states import ChunkState, SubmissionState
+from batchor_core.model.states import (
+    UNCOLLECTED_SUBMISSION_STATES,
+    ChunkState,
+)
 from batchor_core.planning.schema_compiler import InvalidAnswer
 from batchor_core.providers.protocol import Answer
 
@@ -97,10 +100,10 @@ def _ready(cycle: Cycle) -> list[ChunkRecord]:
 
 def _is_anything_open(cycle: Cycle) -> bool:
     """Whether an answer may still come."""
-    open_states = set(SubmissionState) - {SubmissionState.COLLECTED, SubmissionState.VOID}
     submissions = cycle.store.list_submissions(cycle.run.run_id)
     return any(
-        s.state in open_states or (s.retry_count and not s.retries_packed) for s in submissions
+        s.state in UNCOLLECTED_SUBMISSION_STATES or (s.retry_count and not s.retries_packed)
+        for s in submissions
     )
 
 

@@ -201,6 +201,8 @@ class SubmissionRecord(NewSubmission):
         is_provisional: Whether the batch was adopted on suspicion: its results have to prove it.
         next_poll_at: When it is polled next, or, once it has ended, collected at the earliest.
         missing_polls: Consecutive answers "no such batch" or, once it has ended, "no such file".
+        next_cancel_at: When the provider may be asked again to cancel it, where nobody wants it;
+            None: it was not asked yet. No poll changes it.
         outcomes: The outcome file.
         raw: What the provider answered, byte for byte, where that is kept.
         retry_at: When the items to be retried may be packed.
@@ -225,6 +227,7 @@ class SubmissionRecord(NewSubmission):
     provider_result: JsonObject | None
     next_poll_at: datetime | None
     missing_polls: int
+    next_cancel_at: datetime | None
     activated_at: datetime | None
     is_provisional: bool
     ended_at: datetime | None

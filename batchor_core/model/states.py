@@ -87,8 +87,12 @@ class SubmissionState(StrEnum):
     """No provider batch came of it, or it was refused for capacity; its chunk went back."""
 
 
-LIVE_SUBMISSION_STATES = frozenset({SubmissionState.INTENDED, SubmissionState.ACTIVE})
-"""The submissions whose reservations count against their scope's limits."""
+QUEUED_SUBMISSION_STATES = frozenset({SubmissionState.INTENDED, SubmissionState.ACTIVE})
+"""Queued at the provider, or perhaps: these reservations count against their scope's limits."""
+
+UNCOLLECTED_SUBMISSION_STATES = QUEUED_SUBMISSION_STATES | {SubmissionState.ENDED}
+"""Paid, or perhaps, and not collected: these reservations count against budgets, and a run goes on
+for the sake of what they may still bring."""
 
 
 class WaiterState(StrEnum):

@@ -70,8 +70,8 @@ class OverBudget:
 
     Attributes:
         reason: One sentence for people, with the budget and what would be spent.
-        may_clear: Only what the run itself has in flight stands in the way: it is reserved at its
-            upper estimate, and may leave room once its true cost is known.
+        may_clear: Only what the run itself has sent and not collected stands in the way: it is
+            reserved at its upper estimate, and may leave room once its true cost is known.
     """
 
     reason: str
@@ -421,7 +421,7 @@ class Store(Protocol):
         ...
 
     def live_batches(self, scopes: Iterable[str]) -> dict[str, int]:
-        """Return how many live submissions there are in these scopes, where there are any."""
+        """Return how many submissions are queued in these scopes, where there are any."""
         ...
 
     def pauses_since(self, namespace: str, after_sequence: int, limit: int) -> list[Event]:
@@ -573,9 +573,10 @@ class Store(Protocol):
         a limited scope a run that has something in flight gives way to one that has nothing.
 
         The run's budgets hold in the same transaction: what its collected submissions have cost,
-        the reservations of its live ones and this one have to fit into the run's budget, and the
-        same over all submissions of the scope that were intended since midnight UTC into the
-        day's. Before anything of the run was sent, all its ready chunks have to. With ``is_paid``,
+        the reservations of those that may still cost something (of an ended one, until it is
+        collected) and this one have to fit into the run's budget, and the same over all submissions
+        of the scope that were intended since midnight UTC into the day's. Before anything of the
+        run was sent, all its ready chunks have to. With ``is_paid``,
         for a batch that exists at the provider already, budgets do not matter.
         """
         ...
@@ -685,6 +686,14 @@ class Store(Protocol):
         """Record what a poll of an ``active`` submission saw. Needs no lease, never raises stale.
 
         ``missing`` counts ``missing_polls`` up; any other poll sets it to 0.
+        """
+        ...
+
+    def note_cancel(self, submission_id: str, *, next_cancel_at: datetime) -> None:
+        """Record that the provider was asked to cancel the batch of an ``active`` submission.
+
+        The first time it is also due to be polled at once, and the journal gets a line. Needs no
+        lease, never raises stale.
         """
         ...
 

@@ -19,7 +19,7 @@ from batchor_core.model.records import (
     SubmissionRecord,
     Usage,
 )
-from batchor_core.model.states import RunState
+from batchor_core.model.states import RunState, SubmissionState
 from batchor_core.store.protocol import (
     MemberClaim,
     OverBudget,
@@ -171,6 +171,26 @@ class RunDriver:
         assert self.store.mark_ended(
             submission_id, provider_status="completed", provider_result={"output_file": "f"}
         )
+
+    def bring(self, chunk: ChunkRecord, state: SubmissionState) -> SubmissionRecord:
+        """Submit the chunk and bring its submission to a state.
+
+        One that is collected has cost nothing; the chunk of one that is void is not sent again.
+        """
+        submission_id = self.intend(chunk).submission_id
+        if state is SubmissionState.VOID:
+            abandon = ("request_too_large", "m")
+            self.store.void(
+                self.lease, submission_id, reason="413", not_before=None, abandon=abandon
+            )
+        if state in (SubmissionState.ACTIVE, SubmissionState.ENDED, SubmissionState.COLLECTED):
+            self.activate(submission_id)
+        if state in (SubmissionState.ENDED, SubmissionState.COLLECTED):
+            self.end(submission_id)
+        if state is SubmissionState.COLLECTED:
+            free = outcomes(ok=chunk.item_count, usage=Usage(cost_usd=0.0))
+            self.store.collect(self.lease, submission_id, free)
+        return self.store.get_submission(submission_id)
 
     def collect(self, chunk: ChunkRecord, collected: Collected) -> SubmissionRecord:
         """Bring a ready chunk all the way to ``done``."""

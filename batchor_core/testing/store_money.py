@@ -165,6 +165,22 @@ class BudgetContract:
         driver.intend(driver.seal(cost_usd=0.7))
         assert _over(driver, driver.seal(cost_usd=0.4).seq).may_clear
 
+    @pytest.mark.parametrize("budget", [{"run_usd": 1.0}, {"scope_day_usd": 1.0}])
+    def test_reservation_counts_until_the_cost_is_booked(
+        self, store: Store, clock: ManualClock, budget: dict[str, float]
+    ) -> None:
+        """What has ended and is not collected yet would be free, and the budget spent twice."""
+        driver = _driver(store, clock, **budget)
+        first = driver.submit(driver.seal(1, cost_usd=0.8))
+        second = driver.seal(1, cost_usd=0.8)
+        driver.end(first.submission_id)
+        over = _over(driver, second.seq)
+        assert "$1.60" in over.reason
+        assert over.may_clear  # it may have cost less
+        paid = outcomes(ok=1, usage=Usage(cost_usd=0.1))
+        store.collect(driver.lease, first.submission_id, paid)
+        driver.intend(second)
+
     def test_batch_that_exists_is_adopted_over_any_budget(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from batchor_core.errors import RowConservationError, StaleTransitionError, StoreError
 from batchor_core.model.records import NewChunk, RunCounts, ScopeLimits, SubmissionRecord
 from batchor_core.model.states import ChunkState, RunState, SubmissionState
-from batchor_core.store.protocol import ScopeFull, Store
+from batchor_core.store.protocol import Poll, ScopeFull, Store
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     LEASE_S,
@@ -395,6 +395,29 @@ class PollContract:
         )
         assert not ended
         assert store.get_submission(submission.submission_id) == submission
+
+    def test_polls_keep_the_note_that_cancel_was_asked(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """A provider whose batch keeps its status would be asked to cancel it without a pause."""
+        driver = RunDriver(store, clock)
+        before = driver.submit(driver.seal())
+        later = clock.now() + timedelta(seconds=30)
+        store.note_cancel(before.submission_id, next_cancel_at=later)
+        asked = store.get_submission(before.submission_id)
+        assert (asked.next_cancel_at, asked.next_poll_at) == (later, clock.now())
+        soon = clock.now() + timedelta(seconds=20)
+        store.note_polls([Poll(submission=before, status="finalizing")], soon)
+        again = later + timedelta(seconds=30)
+        store.note_cancel(before.submission_id, next_cancel_at=again)
+        found = store.get_submission(before.submission_id)
+        assert (found.provider_status, found.next_poll_at) == ("finalizing", soon)
+        assert found.next_cancel_at == again
+        kinds = [event.kind for event in store.list_events("run_a", limit=100)]
+        assert kinds.count("submission.cancel_asked") == 1
+        driver.end(before.submission_id)
+        store.note_cancel(before.submission_id, next_cancel_at=later)  # it has ended meanwhile
+        assert store.get_submission(before.submission_id).next_cancel_at == again
 
 
 class ScopeContract:

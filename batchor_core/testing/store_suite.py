@@ -14,6 +14,7 @@ from batchor_core.testing.store_claims import ClaimContract, UnwantedContract, W
 from batchor_core.testing.store_money import BudgetContract, CostContract
 from batchor_core.testing.store_retention import RetentionContract
 from batchor_core.testing.store_runs import LeaseContract, RunContract
+from batchor_core.testing.store_states import SubmissionStateContract
 from batchor_core.testing.store_submissions import (
     ChunkContract,
     PollContract,
@@ -35,6 +36,7 @@ class StoreContract(
     SubmissionContract,
     PollContract,
     ScopeContract,
+    SubmissionStateContract,
     BudgetContract,
     CostContract,
     RetentionContract,

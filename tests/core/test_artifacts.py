@@ -90,6 +90,19 @@ class TestDamage:
         with pytest.raises(ArtifactError, match="run-1"):
             run.results_frame()
 
+    def test_a_cancel_with_a_lost_file_waits_for_what_can_be_collected(self, world: World) -> None:
+        """Answers of healthy chunks that come a little later would be paid for and discarded."""
+        run = world.open(9, chunk_policy=THREES)
+        run.advance()
+        find(world, "items", 0).unlink()
+        world.clock.sleep(200)
+        world.sim.faults(kind="http_error", status=404, times=4, match={"route": "files.content"})
+        run.cancel().advance()
+        assert not run.is_finished
+        run.wait()
+        assert (run.status, run.record.error_code) == ("failed", "artifacts_lost")
+        assert run.counts().ok == 6
+
     def test_altered_results_are_not_handed_out(self, world: World) -> None:
         """Changed results would be taken for what the model said."""
         run = world.run()
@@ -117,6 +130,26 @@ class TestFullDisk:
         assert run.status == "succeeded"
         check_conserved(run, 6)
         assert world.batches() == 2
+
+    @pytest.mark.parametrize("after", range(0, 10, 2))
+    def test_a_run_under_cancel_keeps_what_was_paid(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, after: int
+    ) -> None:
+        """A full disk would close the run, and paid answers never be collected or handed out."""
+        run = world.open(6, chunk_policy=THREES, structured_output=Verdict)
+        run.advance()
+        world.clock.sleep(200)
+        run.cancel("not wanted")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", _Full(after))
+            for _ in range(4):
+                run.advance()
+                world.clock.sleep(30)
+        assert run.status in {"running", "cancelled"}
+        run.wait()
+        assert run.status == "cancelled"
+        assert run.counts().ok == 6
+        check_conserved(run, 6)
 
     def test_a_download_onto_a_full_disk(
         self, world: World, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from batchor_core import Run
 from batchor_core.errors import RunPausedError, WaitTimeoutError
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, TimingPolicy
 from batchor_core.model.states import RunControlState, SubmissionState
+from batchor_core.testing.http_counting import CountingProxy
 from tests.core.world import Verdict, World, check_conserved, check_paid_once, statuses
 
 CREATE = {"route": "batches.create"}
@@ -149,6 +150,26 @@ class TestCancel:
         world.sim.faults(kind="http_error", status=500, times=2, match={"route": "batches.cancel"})
         run.cancel().wait()
         assert world.sim.ledger().executed() < 6
+        check_cancelled(world, run, 6)
+
+    def test_asks_once_a_poll_interval(self, world: World) -> None:
+        """A batch that keeps its status would be asked for without a pause, for minutes."""
+        world.sim.faults(kind="http_error", status=409, match={"route": "batches.cancel"})
+        with CountingProxy(world.sim.openai_base_url) as proxy:
+            run = world.open(config={"base_url": f"{proxy.base_url}/v1"})
+            run.advance()
+            run.cancel()
+            asked = []
+            for _ in range(3):
+                for _ in range(4):  # impatient: time stands still
+                    run.advance()
+                    asked.append(proxy.count("POST", "/cancel"))
+                world.clock.sleep(30)
+            assert asked == [1] * 4 + [2] * 4 + [3] * 4
+            assert proxy.count("GET", run.provider_batch_ids()[0]) == 3
+            run.wait()
+        assert run.counts().ok == 6  # what it executed all the same
+        assert world.kinds().count("submission.cancel_asked") == 1
         check_cancelled(world, run, 6)
 
     def test_of_a_finished_run_changes_nothing(self, world: World) -> None:

@@ -90,7 +90,7 @@ SCENARIOS = {
         probes=("split.sealed",),
         faults=({"kind": "http_error", "status": 413, "times": 2, "match": CREATE},),
     ),
-    "cancelled": Scenario(probes=("cancel.asked",), cancels=True),
+    "cancelled": Scenario(probes=("cancel.called", "cancel.asked"), cancels=True),
     "answered before": Scenario(probes=("reuse.written", "reuse.committed"), answered=4),
 }
 CASES = [

@@ -125,6 +125,9 @@ def test_a_batch_is_cancelled_once() -> None:
     working = submission(ACTIVE, next_poll_at=LATER, provider_status="in_progress")
     steps = due(run(control=CANCEL), chunks=SENT, submissions=[working])
     assert steps == [("cancel", NOW), ("poll", LATER)]
+    asked = dataclasses.replace(working, next_cancel_at=LATER)
+    steps = due(run(control=CANCEL), chunks=SENT, submissions=[asked])
+    assert steps == [("cancel", LATER), ("poll", LATER)]
 
 
 @pytest.mark.parametrize("control", list(RunControlState))

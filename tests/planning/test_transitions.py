@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from batchor_core.model.states import (
-    LIVE_SUBMISSION_STATES,
     TERMINAL_RUN_STATES,
     ChunkState,
     RunState,
@@ -54,11 +53,6 @@ def test_nothing_leaves_a_terminal_run() -> None:
     """A finished run could come back to life."""
     assert not {row.source for row in RUN_TRANSITIONS} & TERMINAL_RUN_STATES
     assert {row.target for row in RUN_TRANSITIONS} >= TERMINAL_RUN_STATES
-
-
-def test_only_intended_and_active_submissions_hold_room() -> None:
-    """A submission without a live batch would block the queue, or a live one not count."""
-    assert frozenset({SubmissionState.INTENDED, SubmissionState.ACTIVE}) == LIVE_SUBMISSION_STATES
 
 
 def test_sources_are_those_of_the_table() -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Double, case, cast, func, select, update
 from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import NewSubmission, RunRecord
 from batchor_core.model.states import (
-    LIVE_SUBMISSION_STATES,
+    UNCOLLECTED_SUBMISSION_STATES,
     ChunkState,
     RunControlState,
     SubmissionState,
@@ -64,7 +64,7 @@ class _Committed:
         sent: How many there are that were not given up.
         unknown: How many of them nobody knows the cost of.
         spent_usd: Of collected ones; one whose actual cost is unknown counts as reserved.
-        reserved_usd: Of live ones.
+        reserved_usd: Of those that are paid, or perhaps, and not collected.
         own_reserved_usd: The part of it that is the run's own.
     """
 
@@ -86,7 +86,7 @@ def _over_run(tx: Transaction, run_id: str, wanted: float, budget: float) -> Ove
         return None
     return OverBudget(
         reason=f"the run's budget of {usd(budget)} would be exceeded: it has cost "
-        f"{usd(committed.spent_usd)}, and what is in flight and comes next may bring it to "
+        f"{usd(committed.spent_usd)}, and what is not collected yet and comes next may bring it to "
         f"{usd(total)}",
         may_clear=not exceeds(committed.spent_usd + wanted, budget),
     )
@@ -138,16 +138,15 @@ def _committed(tx: Transaction, run_id: str, *which: ColumnElement[bool]) -> _Co
     table = submissions.c
     cost = func.coalesce(table.cost_usd, table.reserved_cost_usd)
     is_collected = table.state == SubmissionState.COLLECTED
-    is_live = table.state.in_(sorted(LIVE_SUBMISSION_STATES))
+    is_uncollected = table.state.in_(sorted(UNCOLLECTED_SUBMISSION_STATES))
+    is_own = table.run_id == run_id
     is_sent = table.reserved_requests > 0  # reused answers were not
     statement = select(
         func.count().label("sent"),
         (func.count() - func.count(cost)).label("unknown"),
         _usd(case((is_collected, cost))).label("spent_usd"),
-        _usd(case((is_live, table.reserved_cost_usd))).label("reserved_usd"),
-        _usd(case((is_live & (table.run_id == run_id), table.reserved_cost_usd))).label(
-            "own_reserved_usd"
-        ),
+        _usd(case((is_uncollected, table.reserved_cost_usd))).label("reserved_usd"),
+        _usd(case((is_uncollected & is_own, table.reserved_cost_usd))).label("own_reserved_usd"),
     ).where(*which, table.state != SubmissionState.VOID, is_sent)
     return _Committed(**tx.execute(statement).mappings().one())
 

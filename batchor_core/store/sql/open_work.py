@@ -14,8 +14,9 @@ from sqlalchemy import ColumnElement, Table, and_, exists, func, not_, or_, sele
 from batchor_core.errors import RunNotFoundError
 from batchor_core.model.records import ChunkRecord, Event, RunRecord, SubmissionRecord
 from batchor_core.model.states import (
-    LIVE_SUBMISSION_STATES,
+    QUEUED_SUBMISSION_STATES,
     TERMINAL_RUN_STATES,
+    UNCOLLECTED_SUBMISSION_STATES,
     ChunkState,
     RunControlState,
     RunState,
@@ -50,7 +51,6 @@ _MOVES = (
     "submission.ended",
 )
 """What brings a run nearer to its end; tries that lead to nothing are journalled as well."""
-_LIVE = (SubmissionState.INTENDED, SubmissionState.ACTIVE, SubmissionState.ENDED)
 
 
 class OpenWorkQueries(Aggregate):
@@ -151,7 +151,7 @@ class OpenWorkQueries(Aggregate):
         """See ``Store.live_batches``."""
         statement = (
             select(submissions.c.scope, func.count().label("live"))
-            .where(submissions.c.state.in_(sorted(LIVE_SUBMISSION_STATES)))
+            .where(submissions.c.state.in_(sorted(QUEUED_SUBMISSION_STATES)))
             .group_by(submissions.c.scope)
         )
         with self._read() as tx:
@@ -190,16 +190,16 @@ def _is_due(now: datetime) -> ColumnElement[bool]:
     return or_(
         _has(submissions, SubmissionState.ENDED, _by(submissions.c.next_poll_at, now)),
         _has(submissions, SubmissionState.INTENDED, _by(create_ended, now)),
-        and_(is_cancelled, _has(submissions, SubmissionState.ACTIVE, _is_not_cancelling())),
+        and_(is_cancelled, _has(submissions, SubmissionState.ACTIVE, *_may_be_cancelled(now))),
         and_(is_cancelled, _has(chunks, ChunkState.READY)),
         _has(chunks, ChunkState.READY, chunks.c.is_unwanted),
-        _has(submissions, SubmissionState.ACTIVE, _is_not_cancelling(), _is_unwanted()),
+        _has(submissions, SubmissionState.ACTIVE, *_may_be_cancelled(now), _is_unwanted()),
         and_(runs_on, _has_retries(_by(submissions.c.retry_at, now))),
         and_(runs_on, is_ingesting),
         and_(
             runs.c.control != RunControlState.PAUSE,
             ~_has(chunks, *_OPEN_CHUNKS),
-            ~_has(submissions, *_LIVE),
+            ~_has(submissions, *UNCOLLECTED_SUBMISSION_STATES),
             or_(is_cancelled, and_(~is_ingesting, ~_has_retries())),
             ~_is_blocked(),
         ),
@@ -236,9 +236,13 @@ def _by(instant: ColumnElement[datetime | None], now: datetime) -> ColumnElement
     return or_(instant.is_(None), instant <= now)
 
 
-def _is_not_cancelling() -> ColumnElement[bool]:
+def _may_be_cancelled(now: datetime) -> tuple[ColumnElement[bool], ...]:
     status = func.coalesce(submissions.c.provider_status, "")
-    return and_(~status.startswith("cancel"), submissions.c.is_provisional.is_(False))
+    return (
+        ~status.startswith("cancel"),
+        submissions.c.is_provisional.is_(False),
+        _by(submissions.c.next_cancel_at, now),
+    )
 
 
 def _is_unwanted() -> ColumnElement[bool]:
@@ -288,7 +292,7 @@ def _open_work(tx: Transaction, which: ColumnElement[bool]) -> list[OpenWork]:
 
 def _is_open() -> ColumnElement[bool]:
     waits = and_(submissions.c.state == SubmissionState.COLLECTED, _awaits_packing())
-    return or_(submissions.c.state.in_(list(_LIVE)), waits)
+    return or_(submissions.c.state.in_(sorted(UNCOLLECTED_SUBMISSION_STATES)), waits)
 
 
 def _unfinished(tx: Transaction, run_ids: Iterable[str]) -> set[str]:

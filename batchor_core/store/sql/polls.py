@@ -58,6 +58,21 @@ class Polls(Aggregate):
             if news and noted.rowcount:
                 _append_polled(tx, before, provider_status)
 
+    def note_cancel(self, submission_id: str, *, next_cancel_at: datetime) -> None:
+        """See ``Store.note_cancel``."""
+        with self._write() as tx:
+            before = load_submission(tx, submission_id)
+            values: dict[str, Any] = {"next_cancel_at": next_cancel_at}
+            is_first = before.next_cancel_at is None
+            if is_first:
+                touch_run(tx, before.run_id)
+                values["next_poll_at"] = tx.now
+            noted = tx.execute(update(submissions).where(*_active(submission_id)).values(values))
+            if is_first and noted.rowcount:
+                append_event(
+                    tx, before.run_id, "submission.cancel_asked", submission_id=submission_id
+                )
+
     def mark_ended(
         self, submission_id: str, *, provider_status: str, provider_result: Mapping[str, Any]
     ) -> bool:

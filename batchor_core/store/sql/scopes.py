@@ -6,7 +6,7 @@ from sqlalchemy import Row, func, or_, select, update
 
 from batchor_core.model.records import NewSubmission, ScopeLimits
 from batchor_core.model.states import (
-    LIVE_SUBMISSION_STATES,
+    QUEUED_SUBMISSION_STATES,
     ChunkState,
     RunControlState,
     RunState,
@@ -94,7 +94,7 @@ def _give_way(tx: Transaction, wanted: NewSubmission) -> ScopeFull | None:
     """
     live = select(submissions.c.run_id).where(
         submissions.c.scope == wanted.scope,
-        submissions.c.state.in_(sorted(LIVE_SUBMISSION_STATES)),
+        submissions.c.state.in_(sorted(QUEUED_SUBMISSION_STATES)),
     )
     mine = live.where(submissions.c.run_id == wanted.run_id).limit(1)
     if tx.execute(mine).first() is None:
@@ -138,7 +138,7 @@ def _reserved(tx: Transaction, scope: str) -> dict[str, int]:
         func.count().label("batches"),
     ).where(
         submissions.c.scope == scope,
-        submissions.c.state.in_(sorted(LIVE_SUBMISSION_STATES)),
+        submissions.c.state.in_(sorted(QUEUED_SUBMISSION_STATES)),
     )
     # PostgreSQL sums BIGINT into NUMERIC, hence int().
     return {unit: int(sum_) for unit, sum_ in tx.execute(statement).mappings().one().items()}

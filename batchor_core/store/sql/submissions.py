@@ -198,6 +198,7 @@ class Submissions(Aggregate):
                 provider_result=None,
                 next_poll_at=None,
                 missing_polls=0,
+                next_cancel_at=None,
                 activated_at=None,
                 ended_at=None,
                 is_provisional=False,

@@ -150,6 +150,7 @@ submissions = Table(
     Column("provider_result", Json),
     Column("next_poll_at", Instant),
     Column("missing_polls", Integer, nullable=False),
+    Column("next_cancel_at", Instant),
     Column("activated_at", Instant),
     Column("is_provisional", Boolean, nullable=False),
     Column("ended_at", Instant),

@@ -248,6 +248,7 @@ def _create_submissions() -> None:
         sa.Column("provider_result", sa.Text()),
         sa.Column("next_poll_at", sa.BigInteger()),
         sa.Column("missing_polls", sa.Integer(), nullable=False),
+        sa.Column("next_cancel_at", sa.BigInteger()),
         sa.Column("activated_at", sa.BigInteger()),
         sa.Column("is_provisional", sa.Boolean(), nullable=False),
         sa.Column("ended_at", sa.BigInteger()),
