@@ -370,7 +370,7 @@ class Run(RunFiles):
         with ExitStack() as stack:
             refs = [chunk.results for chunk in parts if chunk.results is not None]
             paths = [stack.enter_context(self._artifacts.local(ref)) for ref in refs]
-            return pl.scan_parquet(paths)
+            return pl.scan_parquet(paths, glob=False)  # a folder may be named art[1]
 
     def export_terminal_results(self, path: str, *, combined: bool = False) -> int:
         """Write the result table to one Parquet, JSONL or CSV file; return its number of rows.

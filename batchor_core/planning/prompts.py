@@ -1,6 +1,6 @@
 """From rows to prompts, a block at a time."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,9 +52,12 @@ class PromptReader:
             frame: The rows.
             items: Gives the same rows as items, for ``build``.
             first_row: Number of the first row in the run, for messages.
+
+        Raises:
+            SourceError: A row has no prompt, or ``build`` raised at it.
         """
         if self.build is not None:
-            return [self.build(item) for item in items()]
+            return _built(self.build, items(), first_row)
         if self.template is not None:
             prompts: Sequence[Any] = self.template.render_frame(frame).to_list()
         else:
@@ -69,10 +72,10 @@ class PromptReader:
             for i, prompt in enumerate(prompts)
         ]
 
-    def of_items(self, items: Sequence[BatchItem]) -> list[Prompt]:
-        """Return the prompts of items."""
+    def of_items(self, items: Sequence[BatchItem], first_row: int) -> list[Prompt]:
+        """Return the prompts of items; ``first_row`` as in ``of_frame``."""
         if self.build is not None:
-            return [self.build(item) for item in items]
+            return _built(self.build, items, first_row)
         return [self._of_payload(item) for item in items]
 
     def _of_payload(self, item: BatchItem) -> Prompt:
@@ -92,6 +95,22 @@ class PromptReader:
             f"item {item.item_id!r} has a payload of type {type(item.payload).__name__}, which is "
             "no prompt: pass build_prompt, or a text as payload"
         )
+
+
+def _built(
+    build: Callable[[BatchItem], Prompt], items: Iterable[BatchItem], first_row: int
+) -> list[Prompt]:
+    prompts: list[Prompt] = []
+    for item in items:
+        try:
+            prompts.append(build(item))
+        except Exception as exc:
+            # Its text is left to the cause: a user's exception may well quote the row.
+            raise SourceError(
+                f"build_prompt raised {type(exc).__name__} at row {first_row + len(prompts)} "
+                f"(counted from 0), item {item.item_id!r}: mend it and start again"
+            ) from exc
+    return prompts
 
 
 def _checked(prompt: object, system: object, row: int) -> Prompt:
