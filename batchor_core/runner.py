@@ -2,10 +2,7 @@
 
 import hashlib
 import logging
-import os
-import socket
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -23,7 +20,7 @@ from batchor_core.errors import (
 )
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.budget import change_budget, check_enforceable
-from batchor_core.executor.cycle import Attachment, Probe, no_probe
+from batchor_core.executor.cycle import Attachment, LeaseOwner, Probe, no_probe
 from batchor_core.executor.estimating import estimate_source
 from batchor_core.executor.plan import RunPlan, bind, check_host
 from batchor_core.executor.poll import AccountFaultError
@@ -99,9 +96,8 @@ class BatchRunner:
         scratch = self._scratch.name if self._scratch else ""
         self.artifacts = open_artifacts(artifacts, storage, scratch)
         self.namespace = namespace
-        owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._owner = owner
-        self._executor = Executor(self.store, self.artifacts, self._clock, owner, probe)
+        self._owner = LeaseOwner()
+        self._executor = Executor(self.store, self.artifacts, self._clock, self._owner, probe)
         self._connect = connect
         self._adapters: list[tuple[ProviderConfig, BatchProvider]] = []
         self._models: dict[str, type[BaseModel]] = {}

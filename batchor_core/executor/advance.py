@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +13,15 @@ from batchor_core.clock import Clock
 from batchor_core.errors import ArtifactError, ArtifactUnavailableError, LeaseLostError
 from batchor_core.executor.cancel import cancel
 from batchor_core.executor.collect import collect
-from batchor_core.executor.cycle import Attachment, Cycle, LeaseKeeper, Probe, Progress, no_probe
+from batchor_core.executor.cycle import (
+    Attachment,
+    Cycle,
+    LeaseKeeper,
+    LeaseOwner,
+    Probe,
+    Progress,
+    no_probe,
+)
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
 from batchor_core.executor.finish import finish
 from batchor_core.executor.ingest import ingest
@@ -49,7 +56,7 @@ class Executor:
         store: The control plane.
         artifacts: The data plane.
         clock: Time.
-        owner: Names this process and object in leases.
+        owner: Who takes the leases.
         probe: Called at each point where a crash would leave something behind.
     """
 
@@ -58,7 +65,7 @@ class Executor:
         store: Store,
         artifacts: ArtifactStore,
         clock: Clock,
-        owner: str,
+        owner: LeaseOwner,
         probe: Probe = no_probe,
     ) -> None:
         self._store = store
@@ -93,10 +100,8 @@ class Executor:
         did = self._poll(run, plan, deadline)
         if not self._is_heavy_due(run_id, plan):
             return self._progress(run_id, plan, did)
-        # An owner may take its own lease again: two threads of one process must not be one owner.
-        owner = f"{self._owner}:{threading.get_ident()}"
         keeper = LeaseKeeper.acquire(
-            self._store, self._clock, run_id, owner, plan.job.timing.lease_s
+            self._store, self._clock, run_id, self._owner, plan.job.timing.lease_s
         )
         if keeper is None:
             return self._busy(run_id, did)

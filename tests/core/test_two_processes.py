@@ -14,6 +14,8 @@ from batchor_core import BatchRunner
 from batchor_core.executor.probes import PROBES
 from batchor_core.model.policies import ChunkPolicy
 from batchor_core.simulator import Simulator, SimulatorOptions
+from tests.core import process_child
+from tests.core.killing import FORKS
 from tests.core.world import (
     World,
     check_conserved,
@@ -81,6 +83,19 @@ def test_threads_on_one_run(live: World, runners: int) -> None:
     for runner in made:
         runner.close()
     finished(live, 12)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("way", process_child.WAYS)
+def test_children_of_the_process_at_work(live: World, way: str) -> None:
+    """A child would take its parent for itself, and with it the run out of the parent's hands."""
+    live.sim.clear_faults()
+    arguments = (way, live.sim.openai_base_url, str(live.folder))
+    process = FORKS.Process(target=process_child.main, args=arguments)
+    process.start()
+    process.join(50)
+    assert process.exitcode == 0
+    finished(live, process_child.ROWS)
 
 
 @pytest.mark.crash
