@@ -107,7 +107,8 @@ class BatchRunner:
         """Open a batch run, or go on with the one of this id.
 
         Reads the source to its end first; nothing is sent before that. Sends what fits, and
-        returns: drive the run with ``wait`` or ``advance``, here or in any other process.
+        returns: drive the run with ``wait`` or ``advance``, here or in any other process. While
+        another process holds the run, or died holding it, its lease is waited for.
 
         Args:
             job: What to do.
@@ -118,17 +119,13 @@ class BatchRunner:
             BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
             FingerprintMismatchError: A run of this id exists with other input or another job.
             ModelNotImportableError: Another process could not find the output model.
+            ArtifactUnavailableError: Files are out of reach, at several tries; start it again.
         """
         if isinstance(job.structured_output, type) and not self.in_memory:
             check_importable(job.structured_output)
         run = self.open(job, run_id=run_id)
         with self.dropping_if_unusable(run, is_new=run_id is None):
-            while not run.is_finished:
-                progress = run.advance()
-                if not progress.did:
-                    break
-            run.check_affordable()
-        return run
+            return run.send()
 
     def run_and_wait(
         self, job: BatchJob, *, run_id: str | None = None, timeout_s: float | None = None

@@ -117,14 +117,18 @@ class Executor:
             deadline=deadline,
             probe=self._probe,
         )
+        outage = None
         try:
             did += self._work(cycle, only)
         except LeaseLostError:
             logger.warning("run %s: another process has taken over", run_id)
             return self._busy(run_id, did)
+        except ArtifactUnavailableError as exc:  # the next cycle tries again
+            logger.warning("run %s: %s", run_id, exc)
+            outage = exc
         finally:
             keeper.release()
-        return self._progress(run_id, plan, did, is_over=cycle.is_over)
+        return self._progress(run_id, plan, did, is_over=cycle.is_over, outage=outage)
 
     def _poll(self, run: RunRecord, plan: RunPlan, deadline: float | None) -> list[str]:
         now = self._clock.now()
@@ -156,9 +160,8 @@ class Executor:
         try:
             with _heap_at_rest():
                 return self._steps(cycle, only)
-        except ArtifactUnavailableError as exc:  # an outage: the next cycle tries again
-            logger.warning("run %s: %s", cycle.run.run_id, exc)
-            return []
+        except ArtifactUnavailableError:
+            raise  # nothing that a person has to mend
         except ArtifactError as exc:
             _stop(cycle, exc)
             return []
@@ -187,16 +190,23 @@ class Executor:
         )
 
     def _progress(
-        self, run_id: str, plan: RunPlan, did: list[str], *, is_over: bool = False
+        self,
+        run_id: str,
+        plan: RunPlan,
+        did: list[str],
+        *,
+        is_over: bool = False,
+        outage: ArtifactUnavailableError | None = None,
     ) -> Progress:
         now = self._clock.now()
         work = self._store.open_work(run_id)
         instants = [due.at for due in due_steps(work, plan.job.timing, now)]
         next_due = min(instants, default=None)
-        if next_due is not None and next_due <= now and not did and not is_over:
+        is_idle = outage is not None or not (did or is_over)
+        if next_due is not None and next_due <= now and is_idle:
             # What was due could not be done (a download that fails, say): not again at once.
             next_due = now + timedelta(seconds=plan.job.timing.poll_s)
-        return Progress(run=work.run, did=did, next_due=next_due)
+        return Progress(run=work.run, did=did, next_due=next_due, outage=outage)
 
     def _busy(self, run_id: str, did: list[str]) -> Progress:
         lease = self._store.lease_of(run_id)

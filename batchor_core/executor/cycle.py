@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from batchor_core.artifacts import ArtifactStore, RunLayout
 from batchor_core.clock import Clock
-from batchor_core.errors import LeaseLostError
+from batchor_core.errors import ArtifactUnavailableError, LeaseLostError
 from batchor_core.executor.plan import RunPlan
 from batchor_core.model.records import Lease, RunRecord
 from batchor_core.model.states import RunControlState
@@ -184,12 +184,14 @@ class Progress:
         did: Names of the steps that changed something, in order.
         next_due: When the next cycle can do something; None for a run that is over or paused.
         busy: Whether another process holds the run's lease.
+        outage: Why files could not be reached; the next cycle tries again.
     """
 
     run: RunRecord
     did: Sequence[str] = ()
     next_due: datetime | None = None
     busy: bool = False
+    outage: ArtifactUnavailableError | None = None
 
     def with_did(self, *names: str) -> "Progress":
         """Return a copy with further steps."""

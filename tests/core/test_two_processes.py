@@ -85,6 +85,18 @@ def test_threads_on_one_run(live: World, runners: int) -> None:
     finished(live, 12)
 
 
+@pytest.mark.parametrize("way", ["start", "ingest"])
+def test_the_lease_of_a_dead_process_is_waited_for(world: World, way: str) -> None:
+    """A program that was killed and started again would end without having read anything."""
+    dead = world.open()
+    world.runner.store.acquire_lease("run-1", "a process that was killed", 120)
+    if way == "start":
+        assert world.runner.start(world.job(), run_id="run-1").counts().in_flight == 6
+    else:
+        assert dead.ingest().counts().ready == 6
+    assert 120 <= world.clock.monotonic() < 130
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("way", process_child.WAYS)
 def test_children_of_the_process_at_work(live: World, way: str) -> None:
