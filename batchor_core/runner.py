@@ -324,7 +324,8 @@ class BatchRunner:
     ) -> list[Pruned]:
         """Remove files of all runs of the namespace that have been finished for so long.
 
-        A run whose files may not go is left as it is, with the reason.
+        A run whose files may not go is left as it is, with the reason. What killed processes were
+        downloading goes too.
 
         Args:
             older_than: Age since the run was finished.
@@ -333,6 +334,8 @@ class BatchRunner:
         """
         named = [ArtifactKind(kind) for kind in kinds]
         before = self._clock.now() - older_than
+        if not is_dry:
+            self.artifacts.remove_leftovers()
         done: list[Pruned] = []
         for run in self.list_runs(states=TERMINAL_RUN_STATES):
             if run.finished_at is None or run.finished_at > before:
