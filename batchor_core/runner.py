@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
+from typing import cast
 
 from pydantic import BaseModel
 
@@ -41,6 +43,7 @@ from batchor_core.observability import EventListener, Notifier
 from batchor_core.places import MEMORY, ArtifactPlace, StoragePlace, open_artifacts, open_store
 from batchor_core.planning.estimate import Estimate
 from batchor_core.planning.tokens import TokenEstimator
+from batchor_core.providers.forked import ForkedApart
 from batchor_core.providers.protocol import BatchProvider
 from batchor_core.providers.registry import (
     ProviderConfig,
@@ -373,7 +376,7 @@ class BatchRunner:
         for known, adapter in self._adapters:
             if known == config:
                 return adapter
-        adapter = self._connect(config)
+        adapter = cast("BatchProvider", ForkedApart(partial(self._connect, config)))
         self._adapters.append((config, adapter))
         return adapter
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from batchor_core.errors import MissingColumnError, SourceError
+from batchor_core.errors import BatchorError, MissingColumnError, SourceError
 from batchor_core.model.items import BatchItem, PromptParts
 from batchor_core.planning.templates import PromptTemplate
 
@@ -105,10 +105,11 @@ def _built(
         try:
             prompts.append(build(item))
         except Exception as exc:
-            # Its text is left to the cause: a user's exception may well quote the row.
+            # Any other text is left to the cause: a user's exception may well quote the row.
+            why = str(exc) if isinstance(exc, BatchorError) else f"it raised {type(exc).__name__}"
             raise SourceError(
-                f"build_prompt raised {type(exc).__name__} at row {first_row + len(prompts)} "
-                f"(counted from 0), item {item.item_id!r}: mend it and start again"
+                f"build_prompt has no prompt for row {first_row + len(prompts)} (counted from 0), "
+                f"item {item.item_id!r}: {why}; mend that and start again"
             ) from exc
     return prompts
 

@@ -36,6 +36,26 @@ def drive_with_children(way: str, base_url: str, folder: str) -> None:
         assert "lease.taken_over" not in [e.kind for e in runner.store.list_events("run-1")]
 
 
+def ask_apart(base_url: str, folder: str) -> None:
+    """Ask for two batches in turn, this process for the one and a forked child for the other."""
+    tokens.load_vocabulary = lambda model, timeout_s=0.0: None  # type: ignore[assignment]
+    with _runner(folder) as runner:
+        jobs = {run_id: job_for(base_url, 1, **race_options()) for run_id in ("run-1", "run-2")}
+        runs = [runner.start(job, run_id=run_id) for run_id, job in jobs.items()]
+        provider = runs[0].plan.provider
+        first, second = (run.provider_batch_ids()[0] for run in runs)
+        provider.get(first)  # opens a connection, which is kept
+        child = os.fork()
+        asked = first if child else second
+        answers = {provider.get(asked).batch_id for _ in range(100)}
+        if child == 0:
+            runner.close()
+            os._exit(0 if answers == {asked} else 1)
+        assert os.waitpid(child, 0)[1] == 0, "the child read what its parent was answered"
+        assert answers == {asked}
+        assert provider.get(first).batch_id == first
+
+
 def _have_child(way: str, run: Run, place: tuple[str, str]) -> None:
     if way == "spawn":
         process = multiprocessing.get_context("spawn").Process(target=_visit, args=place)

@@ -111,6 +111,17 @@ def test_children_of_the_process_at_work(live: World, way: str) -> None:
 
 
 @pytest.mark.crash
+def test_a_forked_child_has_connections_of_its_own(live: World) -> None:
+    """Parent and child would read each other's answers: the state and files of another batch."""
+    live.sim.clear_faults()
+    arguments = (live.sim.openai_base_url, str(live.folder))
+    process = FORKS.Process(target=process_child.ask_apart, args=arguments)
+    process.start()
+    process.join(50)
+    assert process.exitcode == 0
+
+
+@pytest.mark.crash
 def test_processes_on_one_run(live: World) -> None:
     """Processes that share a store would send the same chunk twice."""
     arguments = [live.sim.openai_base_url, str(live.folder), "12"]
