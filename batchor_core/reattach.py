@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from batchor_core.clock import Clock
 from batchor_core.errors import FingerprintMismatchError, LeaseLostError
 from batchor_core.executor.budget import budget_of
-from batchor_core.executor.cycle import Attachment, LeaseKeeper
+from batchor_core.executor.cycle import Attachment, LeaseKeeper, LeaseOwner
 from batchor_core.executor.digests import RowsDigest, fingerprint
 from batchor_core.executor.plan import RunPlan
 from batchor_core.executor.requests import read_requests, source_mark
@@ -44,14 +44,14 @@ class Reattachment:
     """A job that names a run that may exist.
 
     Attributes:
-        owner: Names this process in leases.
+        owner: Who takes leases.
         new: What the job would open.
         on_change: What to do with a run that is another one.
     """
 
     store: Store
     clock: Clock
-    owner: str
+    owner: LeaseOwner
     new: NewRun
     plan: RunPlan
     attachment: Attachment

@@ -36,6 +36,11 @@ from batchor_core.run_files import RunFiles
 from batchor_core.store.protocol import Store
 
 _SHORTEST_SLEEP_S = 0.2
+_LONGEST_SLEEP_FOR_LEASE_S = 5.0
+
+_MOST_OUTAGES = 3
+"""Tries in a row, a poll interval apart, until somebody who wants to go on is told: the libraries
+of the object stores have repeated each call a few times already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,18 +143,43 @@ class Run(RunFiles):
         return progress.with_did(*before)
 
     def ingest(self) -> "Run":
-        """Read the source to its end and send nothing: ``advance`` does that.
+        """Read the source to its end and send nothing: ``send`` and ``advance`` do that.
+
+        Waits for the lease of another process, also of one that died.
 
         Raises:
             RunIngestionSourceRequiredError: The source is not here.
             SourceError: The source is unusable.
+            RunPausedError: It is paused: by hand, or since its files cannot be written.
+            ArtifactUnavailableError: Its files are out of reach, at several tries; call it again.
         """
-        while self.refresh().status is RunState.INGESTING and not self.control_reason:
-            progress = self._executor.advance(
+
+        def read() -> Progress:
+            return self._executor.advance(
                 self.run_id, self._plan, self._attachment, only=frozenset({"ingest"})
             )
-            if progress.busy:
-                self._sleep(progress, None)
+
+        if self.refresh().status is RunState.INGESTING:
+            self._repeat(read, until=lambda: self.status is not RunState.INGESTING)
+        if self.status is RunState.INGESTING:
+            self._check_not_paused()
+        return self
+
+    def send(self) -> "Run":
+        """Read the source to its end and send what fits; does not wait for answers.
+
+        Waits for the lease of another process, also of one that died: else a program that was
+        killed and started again would end without having done anything.
+
+        Raises:
+            BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
+            RunIngestionSourceRequiredError: The source is not here.
+            SourceError: The source is unusable.
+            ArtifactUnavailableError: Its files are out of reach, at several tries; call it again.
+        """
+        if not self.is_finished:
+            self._repeat(self.advance, until=lambda: self.is_finished)
+        self.check_affordable()
         return self
 
     def wait(
@@ -183,12 +213,7 @@ class Run(RunFiles):
                 on_progress(progress)
             if self.is_finished:
                 return self
-            if self.control_state is RunControlState.PAUSE:
-                self.check_affordable()
-                raise RunPausedError(
-                    f"run {self.run_id!r} is paused: {self.control_reason}; resume it when that "
-                    "is mended"
-                )
+            self._check_not_paused()
             if not progress.did:
                 self._sleep(progress, left)
 
@@ -370,7 +395,7 @@ class Run(RunFiles):
         with ExitStack() as stack:
             refs = [chunk.results for chunk in parts if chunk.results is not None]
             paths = [stack.enter_context(self._artifacts.local(ref)) for ref in refs]
-            return pl.scan_parquet(paths)
+            return pl.scan_parquet(paths, glob=False)  # a folder may be named art[1]
 
     def export_terminal_results(self, path: str, *, combined: bool = False) -> int:
         """Write the result table to one Parquet, JSONL or CSV file; return its number of rows.
@@ -406,6 +431,30 @@ class Run(RunFiles):
             )
         return parts
 
+    def _repeat(self, cycle: Callable[[], Progress], *, until: Callable[[], bool]) -> None:
+        """Repeat a cycle until it has done nothing; wait for leases, and bear a short outage."""
+        outages = 0
+        while True:
+            progress = cycle()
+            self._record = progress.run
+            if until():
+                return
+            outages = outages + 1 if progress.outage else 0
+            if progress.outage and outages == _MOST_OUTAGES:
+                raise progress.outage
+            if progress.busy or progress.outage:
+                self._sleep(progress, None)
+            elif not progress.did:
+                return
+
+    def _check_not_paused(self) -> None:
+        if self.control_state is RunControlState.PAUSE:
+            self.check_affordable()
+            raise RunPausedError(
+                f"run {self.run_id!r} is paused: {self.control_reason}; resume it when that is "
+                "mended"
+            )
+
     def _control(self, control: RunControlState, reason: str | None) -> "Run":
         self._record = self._store.set_control(self.run_id, control, reason)
         return self
@@ -414,5 +463,8 @@ class Run(RunFiles):
         wait_s = self._plan.job.timing.poll_s
         if progress.next_due is not None:
             wait_s = (progress.next_due - self._clock.now()).total_seconds()
-        wait_s = min(max(wait_s, _SHORTEST_SLEEP_S), self._plan.job.timing.poll_s)
+        longest_s = self._plan.job.timing.poll_s
+        if progress.busy:  # who holds the lease may well give it back before it runs out
+            longest_s = min(longest_s, _LONGEST_SLEEP_FOR_LEASE_S)
+        wait_s = min(max(wait_s, _SHORTEST_SLEEP_S), longest_s)
         self._clock.sleep(wait_s if left is None else min(wait_s, max(left, 0.0)))

@@ -111,7 +111,8 @@ class RunFiles:
     ) -> Pruned:
         """Remove files of the finished run, for good; see ``ArtifactKind`` for what is lost.
 
-        Raw answers have to be exported before. The database keeps counts, usage and cost.
+        Raw answers have to be exported before. The database keeps counts, usage and cost. What
+        killed processes were downloading, of any run, goes too.
 
         Args:
             kinds: Which files; default: what was sent and received.
@@ -122,6 +123,8 @@ class RunFiles:
             PruneRefusedError: The files are still needed, or the raw answers were never exported.
         """
         named = [ArtifactKind(kind) for kind in kinds]
+        if not is_dry:
+            self._artifacts.remove_leftovers()
         return prune_files(self._store, self._artifacts, self.run_id, named, is_dry=is_dry)
 
     def _finished(self) -> FinishedItems:

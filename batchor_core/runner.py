@@ -2,13 +2,12 @@
 
 import hashlib
 import logging
-import os
-import socket
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
+from typing import cast
 
 from pydantic import BaseModel
 
@@ -23,7 +22,7 @@ from batchor_core.errors import (
 )
 from batchor_core.executor.advance import Executor
 from batchor_core.executor.budget import change_budget, check_enforceable
-from batchor_core.executor.cycle import Attachment, Probe, no_probe
+from batchor_core.executor.cycle import Attachment, LeaseOwner, Probe, no_probe
 from batchor_core.executor.estimating import estimate_source
 from batchor_core.executor.plan import RunPlan, bind, check_host
 from batchor_core.executor.poll import AccountFaultError
@@ -44,6 +43,7 @@ from batchor_core.observability import EventListener, Notifier
 from batchor_core.places import MEMORY, ArtifactPlace, StoragePlace, open_artifacts, open_store
 from batchor_core.planning.estimate import Estimate
 from batchor_core.planning.tokens import TokenEstimator
+from batchor_core.providers.forked import ForkedApart
 from batchor_core.providers.protocol import BatchProvider
 from batchor_core.providers.registry import (
     ProviderConfig,
@@ -99,9 +99,8 @@ class BatchRunner:
         scratch = self._scratch.name if self._scratch else ""
         self.artifacts = open_artifacts(artifacts, storage, scratch)
         self.namespace = namespace
-        owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._owner = owner
-        self._executor = Executor(self.store, self.artifacts, self._clock, owner, probe)
+        self._owner = LeaseOwner()
+        self._executor = Executor(self.store, self.artifacts, self._clock, self._owner, probe)
         self._connect = connect
         self._adapters: list[tuple[ProviderConfig, BatchProvider]] = []
         self._models: dict[str, type[BaseModel]] = {}
@@ -111,7 +110,8 @@ class BatchRunner:
         """Open a batch run, or go on with the one of this id.
 
         Reads the source to its end first; nothing is sent before that. Sends what fits, and
-        returns: drive the run with ``wait`` or ``advance``, here or in any other process.
+        returns: drive the run with ``wait`` or ``advance``, here or in any other process. While
+        another process holds the run, or died holding it, its lease is waited for.
 
         Args:
             job: What to do.
@@ -122,17 +122,13 @@ class BatchRunner:
             BudgetExceededError: Its estimate exceeds its budget; nothing was sent.
             FingerprintMismatchError: A run of this id exists with other input or another job.
             ModelNotImportableError: Another process could not find the output model.
+            ArtifactUnavailableError: Files are out of reach, at several tries; start it again.
         """
         if isinstance(job.structured_output, type) and not self.in_memory:
             check_importable(job.structured_output)
         run = self.open(job, run_id=run_id)
         with self.dropping_if_unusable(run, is_new=run_id is None):
-            while not run.is_finished:
-                progress = run.advance()
-                if not progress.did:
-                    break
-            run.check_affordable()
-        return run
+            return run.send()
 
     def run_and_wait(
         self, job: BatchJob, *, run_id: str | None = None, timeout_s: float | None = None
@@ -331,7 +327,8 @@ class BatchRunner:
     ) -> list[Pruned]:
         """Remove files of all runs of the namespace that have been finished for so long.
 
-        A run whose files may not go is left as it is, with the reason.
+        A run whose files may not go is left as it is, with the reason. What killed processes were
+        downloading goes too.
 
         Args:
             older_than: Age since the run was finished.
@@ -340,6 +337,8 @@ class BatchRunner:
         """
         named = [ArtifactKind(kind) for kind in kinds]
         before = self._clock.now() - older_than
+        if not is_dry:
+            self.artifacts.remove_leftovers()
         done: list[Pruned] = []
         for run in self.list_runs(states=TERMINAL_RUN_STATES):
             if run.finished_at is None or run.finished_at > before:
@@ -377,7 +376,7 @@ class BatchRunner:
         for known, adapter in self._adapters:
             if known == config:
                 return adapter
-        adapter = self._connect(config)
+        adapter = cast("BatchProvider", ForkedApart(partial(self._connect, config)))
         self._adapters.append((config, adapter))
         return adapter
 

@@ -16,7 +16,12 @@ from types import TracebackType
 from typing import IO, Any
 
 from batchor_core.artifacts.remote import RemoteFiles
-from batchor_core.artifacts.spool import SpoolFolder
+from batchor_core.artifacts.spool import (
+    SPOOL_PREFIX,
+    SpoolFolder,
+    held_folder,
+    remove_leftovers,
+)
 from batchor_core.errors import ArtifactAlteredError, ArtifactError, ArtifactMissingError
 from batchor_core.model.records import ArtifactRef
 
@@ -119,6 +124,7 @@ class ArtifactStore:
             inherited = getattr(root, "storage_options", {})  # of a UPath
             self._remote = RemoteFiles(self._root, {**inherited, **storage_options})
         self._spool = SpoolFolder()
+        self._is_swept = False
 
     @property
     def root(self) -> str:
@@ -167,7 +173,17 @@ class ArtifactStore:
 
     def spool(self) -> "contextlib.AbstractContextManager[Path]":
         """Give a local folder for transfers, removed after the block."""
-        return _spool(self._spool_folder())
+        return held_folder(self._spool_folder())
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes were transferring; what others transfer now stays.
+
+        Also done when this object first transfers something.
+        """
+        if self._local_root is not None:
+            remove_leftovers(str(self._local_root / "spool"))
+        else:
+            remove_leftovers(tempfile.gettempdir(), SPOOL_PREFIX)
 
     def delete(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
@@ -262,6 +278,9 @@ class ArtifactStore:
             path.unlink(missing_ok=True)  # the check that follows names it
 
     def _spool_folder(self) -> str:
+        if not self._is_swept:
+            self._is_swept = True
+            self.remove_leftovers()
         if self._local_root is not None:
             _make_folder(self._local_root, self._local_root)
             folder = self._local_root / "spool"
@@ -287,12 +306,6 @@ def _local_path(root: str) -> Path | None:
     if not found or protocol not in ("file", "local"):
         return None if found or "::" in root else Path(root)
     return Path(path)
-
-
-@contextlib.contextmanager
-def _spool(parent: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=parent) as folder:
-        yield Path(folder)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from batchor_core.cli.examples import write_example
+from batchor_core.cli.exits import Exit
 from batchor_core.cli.log_lines import warnings_on_stderr
-from batchor_core.errors import BatchorError
+from batchor_core.errors import BatchorError, RunPausedError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "start": ("batchor_core.cli.start:start", "Send the rows of a file to a model."),
@@ -93,6 +94,9 @@ class _Commands(click.Group):
             raise click.UsageError(
                 f"{_one_line(error.format_message())} See '{path} --help'."
             ) from error
+        except RunPausedError as error:
+            click.echo(_one_line(str(error)), err=True)
+            status = Exit.PAUSED
         except BatchorError as error:
             raise click.ClickException(_one_line(str(error))) from error
         ctx.exit(int(status or 0))

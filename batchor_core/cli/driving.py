@@ -1,10 +1,8 @@
 """Driving a run from the command line, and what is said when that ends early."""
 
 import shlex
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import click
 
@@ -14,8 +12,6 @@ from batchor_core.cli.progress import progress_of
 from batchor_core.errors import RunPausedError, WaitTimeoutError
 from batchor_core.model.states import RunState
 from batchor_core.run import Run
-
-_LONGEST_SLEEP_S = 5.0
 
 
 def drive(run: Run, timeout_s: float | None) -> Exit:
@@ -33,21 +29,8 @@ def drive(run: Run, timeout_s: float | None) -> Exit:
 
 
 def send(run: Run) -> Exit:
-    """Read the input to its end and send what fits.
-
-    Where another process holds the run, or died holding it, its lease is waited for: else a
-    command that was killed and repeated would end without having done anything.
-    """
-    while not run.is_finished:
-        progress = run.advance()
-        if progress.busy:
-            due = progress.next_due or datetime.now(UTC)
-            left = (due - datetime.now(UTC)).total_seconds()
-            time.sleep(min(max(left, 0.1), _LONGEST_SLEEP_S))
-        elif not progress.did:
-            break
-    run.check_affordable()
-    return _ended(run)
+    """Read the input to its end and send what fits; say how it ended, if it did."""
+    return _ended(run.send())
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,7 +19,15 @@ from batchor_core.errors import (
 )
 from batchor_core.executor.cancel import cancel
 from batchor_core.executor.collect import collect
-from batchor_core.executor.cycle import Attachment, Cycle, LeaseKeeper, Probe, Progress, no_probe
+from batchor_core.executor.cycle import (
+    Attachment,
+    Cycle,
+    LeaseKeeper,
+    LeaseOwner,
+    Probe,
+    Progress,
+    no_probe,
+)
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
 from batchor_core.executor.finish import finish
 from batchor_core.executor.ingest import ingest
@@ -58,7 +65,7 @@ class Executor:
         store: The control plane.
         artifacts: The data plane.
         clock: Time.
-        owner: Names this process and object in leases.
+        owner: Who takes the leases.
         probe: Called at each point where a crash would leave something behind.
     """
 
@@ -67,7 +74,7 @@ class Executor:
         store: Store,
         artifacts: ArtifactStore,
         clock: Clock,
-        owner: str,
+        owner: LeaseOwner,
         probe: Probe = no_probe,
     ) -> None:
         self._store = store
@@ -102,10 +109,8 @@ class Executor:
         did = self._poll(run, plan, deadline)
         if not self._is_heavy_due(run_id, plan):
             return self._progress(run_id, plan, did)
-        # An owner may take its own lease again: two threads of one process must not be one owner.
-        owner = f"{self._owner}:{threading.get_ident()}"
         keeper = LeaseKeeper.acquire(
-            self._store, self._clock, run_id, owner, plan.job.timing.lease_s
+            self._store, self._clock, run_id, self._owner, plan.job.timing.lease_s
         )
         if keeper is None:
             return self._busy(run_id, did)
@@ -121,14 +126,18 @@ class Executor:
             deadline=deadline,
             probe=self._probe,
         )
+        outage = None
         try:
             did += self._work(cycle, only)
         except LeaseLostError:
             logger.warning("run %s: another process has taken over", run_id)
             return self._busy(run_id, did)
+        except ArtifactUnavailableError as exc:  # the next cycle tries again
+            logger.warning("run %s: %s", run_id, exc)
+            outage = exc
         finally:
             keeper.release()
-        return self._progress(run_id, plan, did, is_over=cycle.is_over)
+        return self._progress(run_id, plan, did, is_over=cycle.is_over, outage=outage)
 
     def _poll(self, run: RunRecord, plan: RunPlan, deadline: float | None) -> list[str]:
         now = self._clock.now()
@@ -160,9 +169,8 @@ class Executor:
         try:
             with _heap_at_rest():
                 return self._steps(cycle, only)
-        except ArtifactUnavailableError as exc:  # an outage: the next cycle tries again
-            logger.warning("run %s: %s", cycle.run.run_id, exc)
-            return []
+        except ArtifactUnavailableError:
+            raise  # nothing that a person has to mend
         except ArtifactError as exc:
             _stop(cycle, exc)
             return []
@@ -191,16 +199,23 @@ class Executor:
         )
 
     def _progress(
-        self, run_id: str, plan: RunPlan, did: list[str], *, is_over: bool = False
+        self,
+        run_id: str,
+        plan: RunPlan,
+        did: list[str],
+        *,
+        is_over: bool = False,
+        outage: ArtifactUnavailableError | None = None,
     ) -> Progress:
         now = self._clock.now()
         work = self._store.open_work(run_id)
         instants = [due.at for due in due_steps(work, plan.job.timing, now)]
         next_due = min(instants, default=None)
-        if next_due is not None and next_due <= now and not did and not is_over:
+        is_idle = outage is not None or not (did or is_over)
+        if next_due is not None and next_due <= now and is_idle:
             # What was due could not be done (a download that fails, say): not again at once.
             next_due = now + timedelta(seconds=plan.job.timing.poll_s)
-        return Progress(run=work.run, did=did, next_due=next_due)
+        return Progress(run=work.run, did=did, next_due=next_due, outage=outage)
 
     def _busy(self, run_id: str, did: list[str]) -> Progress:
         lease = self._store.lease_of(run_id)

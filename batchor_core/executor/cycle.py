@@ -1,13 +1,17 @@
 """What the steps of one cycle share: the parts, the lease, the deadline, the probes."""
 
 import dataclasses
+import os
+import socket
+import threading
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from batchor_core.artifacts import ArtifactStore, RunLayout
 from batchor_core.clock import Clock
-from batchor_core.errors import LeaseLostError
+from batchor_core.errors import ArtifactUnavailableError, LeaseLostError
 from batchor_core.executor.plan import RunPlan
 from batchor_core.model.records import Lease, RunRecord
 from batchor_core.model.states import RunControlState
@@ -39,6 +43,21 @@ class Attachment:
     prompts: PromptReader
 
 
+class LeaseOwner:
+    """Names who takes leases: one object, in one process, in one thread.
+
+    An owner may take its own lease again. So the name is made when it is asked for: two threads
+    are two owners, and so are a process and the child that it forks.
+    """
+
+    def __init__(self) -> None:
+        self._object = uuid.uuid4().hex[:8]
+
+    def __str__(self) -> str:
+        process = f"{socket.gethostname()}:{os.getpid()}"
+        return f"{process}:{self._object}:{threading.get_ident()}"
+
+
 class LeaseKeeper:
     """Holds the lease of one run during one cycle and extends it in time.
 
@@ -51,15 +70,16 @@ class LeaseKeeper:
         self._clock = clock
         self._seconds = seconds
         self._until = clock.monotonic() + seconds
+        self._pid = os.getpid()
         self.lease = lease
 
     @classmethod
     def acquire(
-        cls, store: Store, clock: Clock, run_id: str, owner: str, seconds: float
+        cls, store: Store, clock: Clock, run_id: str, owner: LeaseOwner, seconds: float
     ) -> "LeaseKeeper | None":
         """Take the run's lease, or return None while another owner has it."""
         before = clock.monotonic()
-        lease = store.acquire_lease(run_id, owner, seconds)
+        lease = store.acquire_lease(run_id, str(owner), seconds)
         if lease is None:
             return None
         keeper = cls(store, clock, lease, seconds)
@@ -100,8 +120,9 @@ class LeaseKeeper:
             )
 
     def release(self) -> None:
-        """Give the lease back."""
-        self._store.release_lease(self.lease)
+        """Give the lease back; a child that was forked on the way has none to give."""
+        if self._pid == os.getpid():
+            self._store.release_lease(self.lease)
 
 
 @dataclass(kw_only=True)
@@ -163,12 +184,14 @@ class Progress:
         did: Names of the steps that changed something, in order.
         next_due: When the next cycle can do something; None for a run that is over or paused.
         busy: Whether another process holds the run's lease.
+        outage: Why files could not be reached; the next cycle tries again.
     """
 
     run: RunRecord
     did: Sequence[str] = ()
     next_due: datetime | None = None
     busy: bool = False
+    outage: ArtifactUnavailableError | None = None
 
     def with_did(self, *names: str) -> "Progress":
         """Return a copy with further steps."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from batchor_core.clock import Clock
 from batchor_core.errors import RunNotFoundError, StoreError
-from batchor_core.executor.cycle import LeaseKeeper
+from batchor_core.executor.cycle import LeaseKeeper, LeaseOwner
 from batchor_core.ids import SubmissionKey, parse_submission_key
 from batchor_core.model.records import (
     ChunkRecord,
@@ -62,7 +62,7 @@ class Reconciliation:
     """One look at all batches of one account.
 
     Attributes:
-        owner: Names this process in leases.
+        owner: Who takes leases.
         lease_s: Seconds of the leases under which batches are adopted.
         is_dry: Only tell what would be done.
     """
@@ -70,7 +70,7 @@ class Reconciliation:
     store: Store
     provider: BatchProvider
     clock: Clock
-    owner: str
+    owner: LeaseOwner
     lease_s: float
     is_dry: bool
 

@@ -71,7 +71,7 @@ class RequestReader:
             first_row: Number in the run of the block's first row.
 
         Raises:
-            SourceError: A prompt cannot be sent; the message names where it is.
+            SourceError: A prompt cannot be made or sent; the message names where it is.
         """
         ids = _ids_of(block, first_row)
         members = block.partitions if block.partitions is not None else [0] * len(block)
@@ -95,7 +95,7 @@ class RequestReader:
 
     def _prompts_of(self, block: ItemBlock, first_row: int) -> list[Prompt]:
         if block.frame is None:
-            return self._prompts.of_items(block.items or ())
+            return self._prompts.of_items(block.items or (), first_row)
         return self._prompts.of_frame(block.frame, lambda: items_of(block, first_row), first_row)
 
 

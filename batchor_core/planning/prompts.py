@@ -1,12 +1,12 @@
 """From rows to prompts, a block at a time."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
-from batchor_core.errors import MissingColumnError, SourceError
+from batchor_core.errors import BatchorError, MissingColumnError, SourceError
 from batchor_core.model.items import BatchItem, PromptParts
 from batchor_core.planning.templates import PromptTemplate
 
@@ -52,9 +52,12 @@ class PromptReader:
             frame: The rows.
             items: Gives the same rows as items, for ``build``.
             first_row: Number of the first row in the run, for messages.
+
+        Raises:
+            SourceError: A row has no prompt, or ``build`` raised at it.
         """
         if self.build is not None:
-            return [self.build(item) for item in items()]
+            return _built(self.build, items(), first_row)
         if self.template is not None:
             prompts: Sequence[Any] = self.template.render_frame(frame).to_list()
         else:
@@ -69,10 +72,10 @@ class PromptReader:
             for i, prompt in enumerate(prompts)
         ]
 
-    def of_items(self, items: Sequence[BatchItem]) -> list[Prompt]:
-        """Return the prompts of items."""
+    def of_items(self, items: Sequence[BatchItem], first_row: int) -> list[Prompt]:
+        """Return the prompts of items; ``first_row`` as in ``of_frame``."""
         if self.build is not None:
-            return [self.build(item) for item in items]
+            return _built(self.build, items, first_row)
         return [self._of_payload(item) for item in items]
 
     def _of_payload(self, item: BatchItem) -> Prompt:
@@ -92,6 +95,23 @@ class PromptReader:
             f"item {item.item_id!r} has a payload of type {type(item.payload).__name__}, which is "
             "no prompt: pass build_prompt, or a text as payload"
         )
+
+
+def _built(
+    build: Callable[[BatchItem], Prompt], items: Iterable[BatchItem], first_row: int
+) -> list[Prompt]:
+    prompts: list[Prompt] = []
+    for item in items:
+        try:
+            prompts.append(build(item))
+        except Exception as exc:
+            # Any other text is left to the cause: a user's exception may well quote the row.
+            why = str(exc) if isinstance(exc, BatchorError) else f"it raised {type(exc).__name__}"
+            raise SourceError(
+                f"build_prompt has no prompt for row {first_row + len(prompts)} (counted from 0), "
+                f"item {item.item_id!r}: {why}; mend that and start again"
+            ) from exc
+    return prompts
 
 
 def _checked(prompt: object, system: object, row: int) -> Prompt:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,8 +44,7 @@ def export(parts: Iterable[pa.Table], schema: pa.Schema, path: str) -> int:
 
 def json_lines(parts: Iterable[pa.Table]) -> Iterator[str]:
     """Yield each row of result parts as one line of JSON, without its line break."""
-    for row in rows_of(parts):
-        yield json.dumps(row, ensure_ascii=False, default=str)
+    yield from map(_json_text, rows_of(parts))
 
 
 @contextmanager
@@ -96,8 +96,24 @@ def rows_of(parts: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
 def cell(value: Any) -> Any:
     """Return a value as a cell of a CSV file: what is nested becomes JSON text."""
     if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return _json_text(value)
     return value
+
+
+def _json_text(value: Any) -> str:
+    """Return a value as JSON; a number that JSON does not have becomes null, as Polars does it."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_with_finite_numbers(value), ensure_ascii=False, default=str)
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_finite_numbers(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _WRITERS: Mapping[str, _Writer] = {

@@ -1,5 +1,6 @@
 """One Parquet file of an asset or partition, whose footer names its owner."""
 
+import glob
 import json
 import tempfile
 import uuid
@@ -153,8 +154,12 @@ class AssetFile:
 
     def remove(self) -> None:
         """Delete the file if it exists."""
-        if self.exists():
+        if not self.exists():
+            return
+        if self.path.protocol in _LOCAL_PROTOCOLS:
             self.path.unlink()
+        else:  # fsspec takes the path for a pattern, and older adlfs has no rm_file
+            self.path.fs.rm(glob.escape(self.path.path))
 
 
 def owner_of(path: UPath) -> Owner | None:

@@ -3,7 +3,9 @@
 import errno
 import os
 import stat
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,96 @@ def put(store: ArtifactStore, data: bytes = b"hello", path: str = PATH) -> Artif
         file.write(data[:2])
         file.write(memoryview(data)[2:])
         return file.commit()
+
+
+def spool_of(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where transfers go; no other test's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with store.spool() as folder:
+        return folder.parent if store.is_local else tmp_path
+
+
+def killed_while_downloading(store: ArtifactStore) -> None:
+    """Leave behind what a process does that is killed during a transfer."""
+    child = os.fork()
+    if child == 0:
+        with store.spool() as folder:
+            (folder / "answers").write_bytes(b"in clear text")
+            os._exit(9)
+    os.waitpid(child, 0)
+
+
+def answers_below(folder: Path) -> list[Path]:
+    """The downloads."""
+    return [path for path in folder.rglob("answers") if path.is_file()]
+
+
+class TestLeftovers:
+    @pytest.mark.parametrize("way", ["next store", "removed"])
+    def test_those_of_a_killed_process_go(
+        self, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+    ) -> None:
+        """Answers would lie about in clear text for ever."""
+        spool = spool_of(store, monkeypatch, tmp_path)
+        with store.spool() as mine:
+            (mine / "answers").write_bytes(b"of a living process")
+            killed_while_downloading(store)
+            assert len(answers_below(spool)) == 2
+            if way == "removed":
+                store.remove_leftovers()
+            else:
+                with ArtifactStore(store.root) as another, another.spool():
+                    pass
+            assert answers_below(spool) == [mine / "answers"]
+
+    def test_a_living_child_keeps_its_downloads(
+        self, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """A process would remove what another one is reading."""
+        spool_of(store, monkeypatch, tmp_path)
+        ready, go = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            with store.spool() as folder:
+                (folder / "answers").write_bytes(b"x")
+                os.write(ready[1], b"x")
+                os.read(go[0], 1)
+                os._exit(0 if (folder / "answers").exists() else 1)
+        os.read(ready[0], 1)
+        store.remove_leftovers()
+        os.write(go[1], b"x")
+        assert os.waitpid(child, 0)[1] == 0
+
+    def test_a_child_that_leaves_the_block_of_its_parent(self, store: ArtifactStore) -> None:
+        """A forked child would take the downloads away under its parent's eyes."""
+        parent = os.getpid()
+        try:
+            with store.spool() as folder:
+                child = os.fork()
+                if child:
+                    assert os.waitpid(child, 0)[1] == 0
+                    assert folder.is_dir()
+        finally:
+            if os.getpid() != parent:
+                os._exit(0)
+
+    @pytest.mark.parametrize("name", ["another-machine@x", "tmpx", "another machine"])
+    def test_those_of_other_machines_go_by_age(
+        self, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    ) -> None:
+        """On a shared disk a lock may say nothing of a process on another machine."""
+        spool = spool_of(store, monkeypatch, tmp_path)
+        folder = spool / (name if store.is_local else f"batchor-spool-{name}")
+        folder.mkdir()
+        answers = folder / "answers"
+        answers.write_bytes(b"x")
+        os.utime(folder, (0, 0))
+        store.remove_leftovers()
+        assert answers.exists(), "it is still being written"
+        two_days_ago = time.time() - 2 * 24 * 3600
+        os.utime(answers, (two_days_ago, two_days_ago))
+        store.remove_leftovers()
+        assert not folder.exists()
 
 
 class TestContent:

@@ -3,15 +3,17 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import zstandard
+from fsspec.implementations.memory import MemoryFileSystem
 
 from batchor_core import BatchRunner, Run
-from batchor_core.errors import ArtifactError, RunPausedError
+from batchor_core.errors import ArtifactError, ArtifactUnavailableError, RunPausedError
 from batchor_core.model.policies import ChunkPolicy
 from tests.core.world import Verdict, World, check_conserved
 
@@ -186,6 +188,73 @@ class TestElsewhere:
             assert frame.height == 9
             assert frame.to_arrow().schema.names == run.plan.result_schema.names
             assert run.export_terminal_results(str(world.folder / "out.parquet")) == 9
+
+
+class Unreachable(MemoryFileSystem):
+    """A place to which some uploads break off, the next one first."""
+
+    protocol = "unreachable"
+    broken = 0
+
+    def put_file(self, *args: Any, **kwargs: Any) -> Any:
+        if Unreachable.broken:
+            Unreachable.broken -= 1
+            raise ConnectionResetError
+        return super().put_file(*args, **kwargs)
+
+
+fsspec.register_implementation("unreachable", Unreachable, clobber=True)
+
+
+class TestOutage:
+    @pytest.fixture(params=["ingest", "send", "start"])
+    def go(self, request: pytest.FixtureRequest, world: World) -> Iterator[Callable[[], Run]]:
+        """Reads the input, in each way that does not wait for answers."""
+        url = f"unreachable://{world.folder.name}-{request.param}"
+        with BatchRunner(world.db, url, clock=world.clock) as runner:
+
+            def go() -> Run:
+                if request.param == "start":
+                    return runner.start(world.job(), run_id="run-1")
+                return getattr(runner.open(world.job(), run_id="run-1"), request.param)()
+
+            yield go
+        Unreachable.broken = 0
+
+    @pytest.mark.timeout(10)
+    def test_a_short_one_is_borne(self, world: World, go: Callable[[], Run]) -> None:
+        """A single broken connection would end the program, or be answered by a busy loop."""
+        Unreachable.broken = 2
+        run = go()
+        assert run.status == "running"
+        assert 60 <= world.clock.monotonic() < 70, "two poll intervals"
+        run.wait()
+        check_conserved(run, 6)
+
+    @pytest.mark.timeout(10)
+    def test_a_long_one_is_told(self, world: World, go: Callable[[], Run]) -> None:
+        """The program would try for ever, or end as if it had read its input."""
+        Unreachable.broken = 100
+        with pytest.raises(ArtifactUnavailableError, match="requests/"):
+            go()
+        assert Unreachable.broken == 97
+        Unreachable.broken = 0
+        run = go()
+        assert run.status == "running"
+        run.wait()
+        check_conserved(run, 6)
+        assert world.batches() == 1
+
+    def test_a_disk_that_is_full_ends_the_reading(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A step would go on with a run of which nothing was read."""
+        run = world.open()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", _Full(0))
+            with pytest.raises(RunPausedError, match="No space left"):
+                run.ingest()
+        assert run.resume().ingest().status == "running"
 
 
 class TestFiles:

@@ -78,6 +78,38 @@ class TestRefusals:
             world.run(4, build_prompt=lambda item: build.get(item.item_id, item.payload))
         assert world.batches() == 0
 
+    @pytest.mark.parametrize("as_frame", [False, True])
+    def test_a_builder_that_raises_names_row_and_item(self, world: World, as_frame: bool) -> None:
+        """A mistake in the user's function would come out bare, and nobody know at which row."""
+        rows: Any = items(8)
+        if as_frame:
+            rows = pl.DataFrame({"id": [f"item-{n}" for n in range(8)]})
+        options = {"id_column": "id"} if as_frame else {}
+
+        def build(item: BatchItem) -> str:
+            return {"item-6": ""}[item.item_id] if item.item_id == broken else item.item_id
+
+        broken = "item-5"
+        with pytest.raises(SourceError, match=r"row 5 .*'item-5'.* KeyError") as caught:
+            world.run(rows, build_prompt=build, chunk_policy=THREES, **options)
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert world.batches() == 0
+        broken = "none: mended"
+        run = world.run(rows, build_prompt=build, chunk_policy=THREES, **options)
+        assert [r.item_id for r in run.results()] == [f"item-{n}" for n in range(8)]
+        assert world.batches() == 3
+
+    def test_a_builder_that_raises_leaves_no_run_open(self, world: World) -> None:
+        """A run whose id nobody has chosen would be ingesting for ever."""
+
+        def build(item: BatchItem) -> str:
+            raise RuntimeError(item.payload)
+
+        with pytest.raises(SourceError, match="row 0") as caught:
+            world.runner.start(world.job(2, build_prompt=build))
+        assert "Prompt" not in str(caught.value), "the error quotes the row"
+        assert [run.state for run in world.runner.list_runs()] == ["cancelled"]
+
     def test_a_template_over_payloads_without_columns(self, world: World) -> None:
         """The template would be ignored without a word."""
         with pytest.raises(ConfigurationError, match="'item-0'"):

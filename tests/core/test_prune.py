@@ -1,6 +1,7 @@
 """Exporting what was sent and received, and removing files that nobody needs any more."""
 
 import json
+import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -214,6 +215,25 @@ class TestPrune:
         assert (list(again.kinds), again.files, again.size_bytes) == ([], 0, 0)
         kinds = [e.kind for e in world.runner.store.list_events("run-1")]
         assert kinds[-2:] == ["artifacts.prune_begun", "artifacts.pruned"]
+
+    @pytest.mark.parametrize("is_one", [True, False])
+    def test_downloads_of_a_killed_process_go(self, world: World, is_one: bool) -> None:
+        """Answers would stay in clear text after their files were pruned."""
+        run = world.run(3, artifact_policy=DROP)
+        left = world.artifacts / "spool" / "tmp1"  # of a process that has not locked it
+        left.mkdir()
+        os.utime(left, (0, 0))
+
+        def prune(*, is_dry: bool) -> None:
+            if is_one:
+                run.prune_artifacts(is_dry=is_dry)
+            else:
+                world.runner.prune_artifacts(timedelta(0), is_dry=is_dry)
+
+        prune(is_dry=True)
+        assert left.exists()
+        prune(is_dry=False)
+        assert not left.exists()
 
     def test_a_dry_run_removes_nothing(self, world: World) -> None:
         """Whoever only asks would lose files."""

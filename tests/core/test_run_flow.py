@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -294,6 +295,31 @@ class TestSchemas:
         assert pl.read_parquet(world.folder / "out.parquet").height == 9
         lines = (world.folder / "out.jsonl").read_text().splitlines()
         assert [json.loads(line)["item_id"] for line in lines] == [f"item-{n}" for n in range(9)]
+
+    def test_json_lines_are_json_whatever_the_numbers(self, world: World) -> None:
+        """Other tools would refuse the file at the first NaN or infinity."""
+        numbers = [float("nan"), float("inf"), -float("inf"), 1.5]
+        rows = pl.DataFrame(
+            {"prompt": list("abcd"), "x": numbers, "in": [{"list": [n]} for n in numbers]}
+        )
+        run = world.run(rows, keep=dict(rows.select("x", "in").schema))
+        path = world.folder / "out.jsonl"
+        run.export_terminal_results(str(path))
+        lines = [msgspec.json.decode(line) for line in path.read_text().splitlines()]
+        assert [line["x"] for line in lines] == [None, None, None, 1.5]
+        assert [line["in"] for line in lines] == [{"list": [n]} for n in (None, None, None, 1.5)]
+        run.export_terminal_results(str(path.with_suffix(".csv")))
+        cells = pl.read_csv(path.with_suffix(".csv"))
+        assert list(map(float, cells["x"]))[1:] == numbers[1:]
+        assert [msgspec.json.decode(cell) for cell in cells["in"]] == [line["in"] for line in lines]
+
+    @pytest.mark.parametrize("name", ["art[1]", "*", "day=1", "a b?#"])
+    def test_a_folder_of_any_name(self, world: World, name: str) -> None:
+        """A bracket in the folder's name would be taken for a pattern, and no result be found."""
+        world.artifacts = world.folder / name / "artifacts"
+        run = world.run(9, chunk_policy=ChunkPolicy(max_requests=4))
+        check_conserved(run, 9)
+        assert run.results_frame().collect().height == 9
 
 
 class TestProviderPromises:

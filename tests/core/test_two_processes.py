@@ -14,6 +14,8 @@ from batchor_core import BatchRunner
 from batchor_core.executor.probes import PROBES
 from batchor_core.model.policies import ChunkPolicy
 from batchor_core.simulator import Simulator, SimulatorOptions
+from tests.core import process_child
+from tests.core.killing import FORKS
 from tests.core.world import (
     World,
     check_conserved,
@@ -81,6 +83,42 @@ def test_threads_on_one_run(live: World, runners: int) -> None:
     for runner in made:
         runner.close()
     finished(live, 12)
+
+
+@pytest.mark.parametrize("way", ["start", "ingest"])
+def test_the_lease_of_a_dead_process_is_waited_for(world: World, way: str) -> None:
+    """A program that was killed and started again would end without having read anything."""
+    dead = world.open()
+    world.runner.store.acquire_lease("run-1", "a process that was killed", 120)
+    if way == "start":
+        assert world.runner.start(world.job(), run_id="run-1").counts().in_flight == 6
+    else:
+        assert dead.ingest().counts().ready == 6
+    assert 120 <= world.clock.monotonic() < 130
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("way", process_child.WAYS)
+def test_children_of_the_process_at_work(live: World, way: str) -> None:
+    """A child would take its parent for itself, and with it the run out of the parent's hands."""
+    live.sim.clear_faults()
+    arguments = (way, live.sim.openai_base_url, str(live.folder))
+    process = FORKS.Process(target=process_child.main, args=arguments)
+    process.start()
+    process.join(50)
+    assert process.exitcode == 0
+    finished(live, process_child.ROWS)
+
+
+@pytest.mark.crash
+def test_a_forked_child_has_connections_of_its_own(live: World) -> None:
+    """Parent and child would read each other's answers: the state and files of another batch."""
+    live.sim.clear_faults()
+    arguments = (live.sim.openai_base_url, str(live.folder))
+    process = FORKS.Process(target=process_child.ask_apart, args=arguments)
+    process.start()
+    process.join(50)
+    assert process.exitcode == 0
 
 
 @pytest.mark.crash

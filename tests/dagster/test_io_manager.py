@@ -26,14 +26,17 @@ ODD_PARTS = dg.StaticPartitionsDefinition(ODD_KEYS)
 
 @pytest.fixture(params=["local", "file", "memory", "s3"])
 def io_manager(request: pytest.FixtureRequest, tmp_path: Path) -> BatchParquetIOManager:
-    """The same manager on a path, a file URL, a store in memory and a bucket."""
+    """The same manager on a path, a file URL, a store in memory and a bucket.
+
+    Brackets are no pattern in the name of a folder.
+    """
     if request.param == "s3":
         server: ObjectStore = request.getfixturevalue("s3")
         return BatchParquetIOManager(base_path=server.new_root(), storage_options=server.options)
     base = {
-        "local": str(tmp_path),
+        "local": str(tmp_path / "art[1]"),
         "file": tmp_path.as_uri(),
-        "memory": f"memory://{tmp_path.name}/base",
+        "memory": f"memory://{tmp_path.name}/art[1]",
     }
     return BatchParquetIOManager(base_path=base[request.param])
 

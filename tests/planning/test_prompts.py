@@ -58,21 +58,21 @@ class TestItems:
     )
     def test_payloads_that_are_prompts(self, payload: Any) -> None:
         """Payloads of a usual form would be refused."""
-        (prompt,) = PromptReader().of_items([item(payload)])
+        (prompt,) = PromptReader().of_items([item(payload)], 100)
         assert prompt in ("text", PromptParts(prompt="p"))
 
     @pytest.mark.parametrize("payload", [None, 1, ["a"], {}, {"prompt": None}, b"x"])
     def test_other_payloads_name_their_item(self, payload: Any) -> None:
         """The bad item could not be found."""
         with pytest.raises(SourceError, match="'the-item'"):
-            PromptReader().of_items([item(payload)])
+            PromptReader().of_items([item(payload)], 100)
 
     def test_a_template_needs_a_mapping(self) -> None:
         """The template would be ignored for payloads that are texts."""
         reader = PromptReader(template=PromptTemplate("Say {a}"))
-        assert reader.of_items([item({"a": 1})]) == ["Say 1"]
+        assert reader.of_items([item({"a": 1})], 100) == ["Say 1"]
         with pytest.raises(SourceError, match="'the-item'"):
-            reader.of_items([item("text")])
+            reader.of_items([item("text")], 100)
 
 
 class TestChecks:

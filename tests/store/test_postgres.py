@@ -1,17 +1,22 @@
 """PostgreSQL: the same contract, on a real server that the test starts."""
 
 import itertools
+import os
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from batchor_core.errors import ConfigurationError, StoreError
 from batchor_core.store.sql import PostgresStorage, SqlStore
 from batchor_core.testing.clock import ManualClock
+from batchor_core.testing.records import new_run
 from batchor_core.testing.store_suite import StoreContract
 from tests.store.interrupts import check_interrupted_transaction
 from tests.store.racing import RaceContract
+from tests.store.test_concurrency import THREADS, in_threads
 from tests.store.test_migrations import differences
 
 _numbers = itertools.count()
@@ -48,6 +53,30 @@ class TestPostgres(StoreContract):
     def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
         """Ctrl-C between a transaction's begin and its block would lock the store for good."""
         check_interrupted_transaction(store, clock)
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_forked_child_leaves_the_connections_of_its_parent(target: str, is_used: bool) -> None:
+    """The child would end its parent's session at the server, or both talk over one connection."""
+    with PostgresStorage(target) as store:
+        session = _session(store)
+        child = os.fork()
+        if child == 0:
+            try:
+                if is_used:
+                    in_threads(lambda n: store.create_run(new_run(f"run_{n}")))
+                store.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert _session(store) == session
+        assert len(store.list_runs()) == (THREADS if is_used else 0)
+
+
+def _session(store: SqlStore) -> Any:
+    with store._database.read() as connection:
+        return connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
 
 
 class TestPostgresProcesses(RaceContract):

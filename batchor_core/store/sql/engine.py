@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import (
     URL,
@@ -93,7 +94,8 @@ class Database:
         self._turn: AbstractContextManager[Any] = threading.Lock() if exclusive else nullcontext()
         self._thread = _ThreadState()
         self._pid = os.getpid()
-        self._inherited: object = None
+        self._inherited: list[object] = []
+        _OPENED.add(self)
 
     def write(self) -> AbstractContextManager[Connection]:
         """Open a transaction that may write; it commits if the block ends without an exception."""
@@ -133,7 +135,8 @@ class Database:
 
     def begin(self, transaction: "_Transaction", engine: Engine) -> Connection:
         """Begin a transaction, ending first what an interrupt has left open in this thread."""
-        self._leave_parent_connections()
+        if self._exclusive and self._pid != os.getpid():
+            raise StoreError(f"{self.location} lives in the process that opened it, not in a fork")
         if self._thread.open is not None:
             self._thread.open.abandon()
         self._thread.open = transaction
@@ -148,16 +151,26 @@ class Database:
         if self._thread.open is transaction:
             self._thread.open = None
 
-    def _leave_parent_connections(self) -> None:
-        if self._pid == os.getpid():
-            return
-        if self._exclusive:
-            raise StoreError(f"{self.location} lives in the process that opened it, not in a fork")
+    def leave_connections_to_parent(self) -> None:
+        """Begin anew in a forked child, before any of its threads can ask for a connection."""
         # Kept, never closed: a connection belongs to the process that opened it, to close as well.
-        self._inherited = self._engine.pool
+        self._inherited.append(self._engine.pool)
         self._engine.dispose(close=False)
         self._thread = _ThreadState()
-        self._pid = os.getpid()
+
+
+_OPENED: "WeakSet[Database]" = WeakSet()
+"""All databases of this process. State of the module, since a hook that is called after a fork is
+the process's, and can never be taken back."""
+
+
+def _leave_all_connections_to_parent() -> None:
+    for database in list(_OPENED):
+        database.leave_connections_to_parent()
+
+
+if hasattr(os, "register_at_fork"):  # Windows forks nothing
+    os.register_at_fork(after_in_child=_leave_all_connections_to_parent)
 
 
 class _ThreadState(threading.local):
