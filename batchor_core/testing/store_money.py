@@ -170,7 +170,8 @@ class BudgetContract:
         self, store: Store, clock: ManualClock, budget: dict[str, float]
     ) -> None:
         """What has ended and is not collected yet would be free, and the budget spent twice."""
-        driver = _driver(store, clock, **budget)
+        driver = _driver(store, clock)
+        store.set_budget("run_a", BudgetPolicy(**budget))
         first = driver.submit(driver.seal(1, cost_usd=0.8))
         second = driver.seal(1, cost_usd=0.8)
         driver.end(first.submission_id)
