@@ -17,7 +17,7 @@ WAYS = ("fork", "spawn", "unwind")
 
 def drive_with_children(way: str, base_url: str, folder: str) -> None:
     """Drive the run to its end; in the middle of it a child tries to do the same."""
-    tokens.load_vocabulary = lambda model, timeout_s=0.0: None  # type: ignore[assignment]
+    tokens.load_vocabulary = lambda model, timeout_s=0.0: None
     run: Run | None = None
     has_had_child = False
 
@@ -38,7 +38,7 @@ def drive_with_children(way: str, base_url: str, folder: str) -> None:
 
 def ask_apart(base_url: str, folder: str) -> None:
     """Ask for two batches in turn, this process for the one and a forked child for the other."""
-    tokens.load_vocabulary = lambda model, timeout_s=0.0: None  # type: ignore[assignment]
+    tokens.load_vocabulary = lambda model, timeout_s=0.0: None
     with _runner(folder) as runner:
         jobs = {run_id: job_for(base_url, 1, **race_options()) for run_id in ("run-1", "run-2")}
         runs = [runner.start(job, run_id=run_id) for run_id, job in jobs.items()]
