@@ -28,7 +28,7 @@ from batchor_core.executor.cycle import (
     Progress,
     no_probe,
 )
-from batchor_core.executor.due import HEAVY_STEPS, due_steps
+from batchor_core.executor.due import HEAVY_STEPS, allowed_steps, due_steps
 from batchor_core.executor.finish import finish
 from batchor_core.executor.ingest import ingest
 from batchor_core.executor.plan import RunPlan, check_host
@@ -184,7 +184,7 @@ class Executor:
                 break
             if only is not None and name not in only:
                 continue
-            if name in _allowed(cycle.run) and step(cycle):
+            if name in allowed_steps(cycle.run) and step(cycle):
                 did.append(name)
                 pa.default_memory_pool().release_unused()  # Arrow keeps freed pages to itself
             cycle.keeper.keep()
@@ -236,20 +236,6 @@ _STEPS: tuple[tuple[str, Callable[[Cycle], bool]], ...] = (
     ("submit", submit),
     ("finish", finish),
 )
-
-_ALWAYS = frozenset({"recover", "cancel", "collect"})
-"""Allowed under every control: results expire, a doubt is settled better early, and what nobody
-wants shall not be paid for."""
-
-
-def _allowed(run: RunRecord) -> frozenset[str]:
-    if run.control is RunControlState.CANCEL:
-        return _ALWAYS | {"finish"}
-    if run.control is RunControlState.PAUSE:
-        return _ALWAYS
-    if run.state is RunState.INGESTING:
-        return _ALWAYS | {"ingest"}  # nothing is sent before the source is read to its end
-    return _ALWAYS | {"retry", "submit", "finish"}
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 The one place that knows which step is due; ``wait``, the sensors and the command line ask it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from batchor_core.model.policies import TimingPolicy
-from batchor_core.model.records import ChunkRecord, SubmissionRecord
+from batchor_core.model.records import ChunkRecord, RunRecord, SubmissionRecord
 from batchor_core.model.states import (
     UNCOLLECTED_SUBMISSION_STATES,
     ChunkState,
@@ -20,6 +20,21 @@ from batchor_core.store.protocol import OpenWork
 
 HEAVY_STEPS = frozenset({"ingest", "recover", "cancel", "collect", "retry", "submit", "finish"})
 """Everything but polling: these move files or take a while."""
+
+_ALWAYS = frozenset({"poll", "recover", "cancel", "collect"})
+"""Allowed under every control: results expire, a doubt is settled better early, and what nobody
+wants shall not be paid for."""
+
+ALLOWED: Mapping[tuple[RunState, RunControlState], frozenset[str]] = {
+    # Nothing is sent before the source is read to its end.
+    (RunState.INGESTING, RunControlState.RUN): _ALWAYS | {"ingest"},
+    (RunState.INGESTING, RunControlState.PAUSE): _ALWAYS,
+    (RunState.INGESTING, RunControlState.CANCEL): _ALWAYS | {"finish"},
+    (RunState.RUNNING, RunControlState.RUN): _ALWAYS | {"retry", "submit", "finish"},
+    (RunState.RUNNING, RunControlState.PAUSE): _ALWAYS,
+    (RunState.RUNNING, RunControlState.CANCEL): _ALWAYS | {"finish"},
+}
+"""The steps that a run's state and control allow; of a run that is over, none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +50,22 @@ def due_steps(work: OpenWork, timing: TimingPolicy, now: datetime) -> list[Due]:
 
     Empty for a run that is over, and for one that is paused with nothing in flight.
     """
-    if work.run.state.is_terminal:
-        return []
-    return list(_due(work, timing, now))
+    allowed = allowed_steps(work.run)
+    return [due for due in _due(work, timing, now) if due.step in allowed]
+
+
+def allowed_steps(run: RunRecord) -> frozenset[str]:
+    """Return the steps that a run's state and control allow."""
+    return ALLOWED.get((run.state, run.control), frozenset())
+
+
+def is_settled(work: OpenWork) -> bool:
+    """Whether the run may be closed: nothing can change its outcomes any more."""
+    if work.chunks or work.is_blocked or "finish" not in allowed_steps(work.run):
+        return False  # blocked: whoever supersedes this run waits for its predecessor through it
+    if work.run.control is RunControlState.CANCEL:  # items that wait for a retry are given up
+        return not any(s.state in UNCOLLECTED_SUBMISSION_STATES for s in work.submissions)
+    return not work.submissions
 
 
 def may_be_cancelled(submission: SubmissionRecord) -> bool:
@@ -59,10 +87,9 @@ def _due(work: OpenWork, timing: TimingPolicy, now: datetime) -> Iterator[Due]:
         )
     for chunk in work.chunks:
         yield from _due_of_chunk(chunk, work, now)
-    control, state = work.run.control, work.run.state
-    if state is RunState.INGESTING and control is RunControlState.RUN:
+    if work.run.state is RunState.INGESTING:
         yield Due(step="ingest", at=now)
-    elif control is not RunControlState.PAUSE and not work.chunks and not _holds_up(work):
+    if is_settled(work):
         yield Due(step="finish", at=now)
 
 
@@ -86,30 +113,16 @@ def _due_of_submission(
         settled = end + timedelta(seconds=timing.settle_s) if end else now  # nothing can exist
         look_again = now + timedelta(seconds=min(timing.poll_s, timing.lease_s / 4))
         yield Due(step="recover", at=min(settled, look_again) if settled > now else now)
-    elif control is RunControlState.RUN:
+    else:
         yield Due(step="retry", at=submission.retry_at or now)
 
 
 def _due_of_chunk(chunk: ChunkRecord, work: OpenWork, now: datetime) -> Iterator[Due]:
     if chunk.state is not ChunkState.READY:
         return
-    control = work.run.control
-    if control is RunControlState.CANCEL or chunk.is_unwanted:
+    if work.run.control is RunControlState.CANCEL or chunk.is_unwanted:
         yield Due(step="cancel", at=now)
     elif chunk.awaits_own and (work.submissions or not all(c.awaits_own for c in work.chunks)):
         return  # what it waits for is not answered yet
-    elif control is RunControlState.RUN and _may_send(work):
+    elif not work.is_blocked:
         yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))
-
-
-def _may_send(work: OpenWork) -> bool:
-    return work.run.state is RunState.RUNNING and not work.is_blocked
-
-
-def _holds_up(work: OpenWork) -> bool:
-    """Whether a submission keeps the run from being closed."""
-    if work.is_blocked:
-        return True
-    if work.run.control is RunControlState.CANCEL:
-        return any(s.state in UNCOLLECTED_SUBMISSION_STATES for s in work.submissions)
-    return bool(work.submissions) or work.run.state is RunState.INGESTING

@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 from batchor_core.artifacts.tables import outcome_schema
 from batchor_core.errors import RowConservationError
 from batchor_core.executor.cycle import Cycle
-from batchor_core.executor.retry import waiting
-from batchor_core.executor.submit import is_blocked
+from batchor_core.executor.due import is_settled
 from batchor_core.model.records import ArtifactRef, ChunkRecord, SubmissionRecord
 from batchor_core.model.states import (
-    UNCOLLECTED_SUBMISSION_STATES,
     ChunkState,
     RunControlState,
     RunState,
@@ -42,7 +40,9 @@ def finish(cycle: Cycle) -> bool:
     Returns:
         Whether the run was closed.
     """
-    if not is_settled(cycle):
+    work = cycle.store.open_work(cycle.run.run_id)
+    cycle.run = work.run  # closed as it is found now
+    if not is_settled(work):
         return False
     sources = _Sources.of(cycle)
     for chunk in sources.roots:
@@ -56,22 +56,6 @@ def finish(cycle: Cycle) -> bool:
     _close(cycle, sources.roots)
     cycle.probe("finish.closed")
     return True
-
-
-def is_settled(cycle: Cycle) -> bool:
-    """Whether no submission is open and nothing is ready or waits to be packed."""
-    cancelled = cycle.run.control is RunControlState.CANCEL
-    if cycle.run.state is RunState.INGESTING and not cancelled:
-        return False
-    if is_blocked(cycle):  # whoever supersedes this run waits for that one through it
-        return False
-    run_id = cycle.run.run_id
-    open_chunks = cycle.store.list_chunks(
-        run_id, states=[ChunkState.READY, ChunkState.SUBMITTED], limit=1
-    )
-    if open_chunks or cycle.store.list_submissions(run_id, states=UNCOLLECTED_SUBMISSION_STATES):
-        return False
-    return cancelled or not waiting(cycle)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,47 @@ SCOPE = "openai/api.openai.com/1/m"
 ACCOUNT = "openai/api.openai.com/1"
 
 
+def _submitted(driver: RunDriver) -> SubmissionRecord:
+    return driver.submit(driver.seal(2))
+
+
+def _ask_to_cancel(driver: RunDriver, seconds: float) -> None:
+    later = driver.clock.now() + timedelta(seconds=seconds)
+    driver.store.note_cancel(_submitted(driver).submission_id, next_cancel_at=later)
+
+
+def _put_off(driver: RunDriver, seconds: float) -> None:
+    submission = driver.bring(driver.seal(), SubmissionState.ENDED)
+    driver.store.put_off_collect(
+        driver.lease,
+        submission.submission_id,
+        until=driver.clock.now() + timedelta(seconds=seconds),
+        missing=False,
+        reason="503",
+    )
+
+
+_STAGES: dict[str, Callable[[RunDriver], object]] = {
+    "sealed": lambda driver: driver.seal(),
+    "intended": lambda driver: driver.intend(driver.seal()),
+    "active": _submitted,
+    "ended": lambda driver: driver.end(_submitted(driver).submission_id),
+    "void": lambda driver: driver.bring(driver.seal(), SubmissionState.VOID),
+    "cancelling": lambda driver: driver.store.note_poll(
+        _submitted(driver).submission_id,
+        provider_status="cancelling",
+        provider_counts=None,
+        next_poll_at=driver.clock.now(),
+    ),
+    "asked to cancel": lambda driver: _ask_to_cancel(driver, 9000),
+    "asked to cancel long ago": lambda driver: _ask_to_cancel(driver, 30),
+    "put off": lambda driver: _put_off(driver, 9000),
+    "put off long ago": lambda driver: _put_off(driver, 30),
+    "retries": lambda driver: driver.collect(driver.seal(2), outcomes(ok=1, retry=1)),
+    "done": lambda driver: driver.collect(driver.seal(2), outcomes(ok=2)),
+}
+
+
 class DueWorkContract:
     """What every store promises about finding what is to be done."""
 
@@ -43,14 +84,15 @@ class DueWorkContract:
         assert work == store.open_work("run_a")
 
     @pytest.mark.parametrize("control", list(RunControlState))
-    @pytest.mark.parametrize("name", ["sealed", "intended", "active", "ended", "retries", "done"])
+    @pytest.mark.parametrize("name", [*_STAGES, "half read"])
     def test_nothing_due_is_left_out(
         self, store: Store, clock: ManualClock, name: str, control: RunControlState
     ) -> None:
         """A batch run would wait for ever, since no tick would find it."""
         driver = claimed(store, clock)
-        _STAGES[name](driver)
-        store.finish_ingestion(driver.lease, "f")
+        if name != "half read":
+            _STAGES[name](driver)
+            store.finish_ingestion(driver.lease, "f")
         store.release_lease(driver.lease)
         if control is not RunControlState.RUN:
             store.set_control("run_a", control, "user")
@@ -427,17 +469,3 @@ def ready(store: Store, clock: ManualClock, run_id: str) -> RunDriver:
 def run_ids(store: Store, clock: ManualClock, **which: Any) -> list[str]:
     """Return the runs that are due, in their order."""
     return [work.run.run_id for work in store.due_work("default", clock.now(), 10, **which)]
-
-
-def _submitted(driver: RunDriver) -> SubmissionRecord:
-    return driver.submit(driver.seal(2))
-
-
-_STAGES: dict[str, Callable[[RunDriver], object]] = {
-    "sealed": lambda driver: driver.seal(),
-    "intended": lambda driver: driver.intend(driver.seal()),
-    "active": _submitted,
-    "ended": lambda driver: driver.end(_submitted(driver).submission_id),
-    "retries": lambda driver: driver.collect(driver.seal(2), outcomes(ok=1, retry=1)),
-    "done": lambda driver: driver.collect(driver.seal(2), outcomes(ok=2)),
-}

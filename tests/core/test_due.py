@@ -1,12 +1,13 @@
 """Which step is due, and when: each state yields the right one."""
 
 import dataclasses
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from batchor_core.executor.due import HEAVY_STEPS, Due, due_steps
+from batchor_core.executor.due import ALLOWED, HEAVY_STEPS, Due, due_steps
 from batchor_core.model.policies import TimingPolicy
 from batchor_core.model.records import (
     ArtifactRef,
@@ -73,6 +74,13 @@ SENT = [chunk(ChunkState.SUBMITTED)]
 def test_nothing_is_due_for_a_run_that_is_over(state: RunState) -> None:
     """Sensors would look at finished runs for ever."""
     assert due(run(state), chunks=[chunk()]) == []
+
+
+def test_states_and_controls_each_allow_some_steps() -> None:
+    """A run in a state that the table leaves out would never go on, nor one that is over rest."""
+    open_states = set(RunState) - TERMINAL_RUN_STATES
+    assert set(ALLOWED) == set(itertools.product(open_states, RunControlState))
+    assert set().union(*ALLOWED.values()) == HEAVY_STEPS | {"poll"}
 
 
 def test_reading_is_due_at_once_unless_paused() -> None:

@@ -12,10 +12,8 @@ import pytest
 
 import batchor_core
 from batchor_core.executor.advance import _may_collect_more
-from batchor_core.executor.due import due_steps
-from batchor_core.executor.finish import is_settled
+from batchor_core.executor.due import is_settled
 from batchor_core.executor.reuse import _is_anything_open
-from batchor_core.model.policies import TimingPolicy
 from batchor_core.model.states import (
     QUEUED_SUBMISSION_STATES,
     UNCOLLECTED_SUBMISSION_STATES,
@@ -31,7 +29,6 @@ SETS = {"QUEUED_SUBMISSION_STATES", "UNCOLLECTED_SUBMISSION_STATES"}
 MODULES = {
     "executor/advance.py": "UNCOLLECTED_SUBMISSION_STATES",
     "executor/due.py": "UNCOLLECTED_SUBMISSION_STATES",
-    "executor/finish.py": "UNCOLLECTED_SUBMISSION_STATES",
     "executor/reuse.py": "UNCOLLECTED_SUBMISSION_STATES",
     "store/sql/budgets.py": "UNCOLLECTED_SUBMISSION_STATES",
     "store/sql/open_work.py": "QUEUED_SUBMISSION_STATES UNCOLLECTED_SUBMISSION_STATES",
@@ -58,16 +55,8 @@ def cycle(driver: RunDriver) -> Any:
     )
 
 
-def is_end_due(driver: RunDriver) -> bool:
-    """Whether the run is due to be closed."""
-    timing = TimingPolicy.model_validate({})
-    work = driver.store.open_work("run_a")
-    return "finish" in {due.step for due in due_steps(work, timing, driver.clock.now())}
-
-
 USERS: dict[str, Callable[[RunDriver], bool]] = {
-    "due": lambda driver: not is_end_due(driver),
-    "finish": lambda driver: not is_settled(cycle(driver)),
+    "finish": lambda driver: not is_settled(driver.store.open_work("run_a")),
     "reuse": lambda driver: _is_anything_open(cycle(driver)),
     "local error": lambda driver: _may_collect_more(cycle(driver)),
 }
