@@ -425,7 +425,12 @@ class BatchRunner:
         provider = self._provider_of(run_id)
         check_host(run, provider)
         poll = AccountPoll(
-            self.store, provider, self._clock, poll_s=stored.timing.poll_s, deadline=until
+            self.store,
+            provider,
+            self._clock,
+            account=run.account,
+            poll_s=stored.timing.poll_s,
+            deadline=until,
         )
         try:
             walk = poll.run(walk)

@@ -11,6 +11,7 @@ from typing import Any
 import zstandard
 
 from batchor_core.errors import ArtifactError, ProviderError
+from batchor_core.executor.accounts import pause_for_account, sees_account_of
 from batchor_core.executor.answers import AnswerSheet
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.poll import is_lost, result_of
@@ -117,7 +118,7 @@ def _with_late_files(
     else:
         if seen.phase is BatchPhase.ENDED and any((seen.result or {}).values()):
             return result_of(seen)
-    if is_lost(cycle.clock, submission, since=submission.ended_at):
+    if _is_lost(cycle, submission):
         return result
     raise _still_missing("no_result_files", "the batch is completed, but names no result files")
 
@@ -130,7 +131,7 @@ def _judge_what_is_left(
         return _judge_results(cycle, chunk, submission, result)
     except ProviderError as exc:
         missing = exc.fault.kind is FaultKind.MISSING
-        if not (missing and is_lost(cycle.clock, submission, since=submission.ended_at)):
+        if not (missing and _is_lost(cycle, submission)):
             raise
         logger.warning("run %s: results are lost: %s", cycle.run.run_id, exc)
     return _judge_results(cycle, chunk, submission, {**result, "files_lost": True})
@@ -254,16 +255,26 @@ def _retry_at(cycle: Cycle, chunk: ChunkRecord) -> datetime:
     return cycle.in_seconds(backoff_s(chunk.round, policy=cycle.plan.job.retry_policy))
 
 
+def _is_lost(cycle: Cycle, submission: SubmissionRecord) -> bool:
+    """Whether one more "no such file" is proof, and not the answer to a key of another account."""
+    seen = is_lost(cycle.clock, submission, since=submission.ended_at)
+    return seen and sees_account_of(cycle.store, cycle.plan.provider, submission)
+
+
 def _download_failed(cycle: Cycle, submission: SubmissionRecord, error: ProviderError) -> bool:
     fault = error.fault
     if fault.kind is FaultKind.ACCOUNT:
         cycle.pause(f"{fault.code}: {fault.message}")
+    missing = fault.kind is FaultKind.MISSING
+    if missing and not sees_account_of(cycle.store, cycle.plan.provider, submission):
+        pause_for_account(cycle.store, submission)
+        missing = False
     wait_s = max(cycle.plan.job.timing.poll_s, fault.retry_after_s or 0.0)
     cycle.store.put_off_collect(
         cycle.lease,
         submission.submission_id,
         until=cycle.in_seconds(wait_s),
-        missing=fault.kind is FaultKind.MISSING,
+        missing=missing,
         reason=f"{fault.code}: {fault.message}",
     )
     logger.warning("run %s: results cannot be fetched yet: %s", cycle.run.run_id, error)

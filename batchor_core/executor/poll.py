@@ -8,6 +8,7 @@ from typing import Any
 
 from batchor_core.clock import Clock
 from batchor_core.errors import ProviderError
+from batchor_core.executor.accounts import pause_for_account, sees_account_of
 from batchor_core.model.faults import FaultKind
 from batchor_core.model.records import SubmissionRecord
 from batchor_core.providers.protocol import BatchPhase, BatchProvider, ProviderBatch
@@ -80,7 +81,7 @@ def _poll(
         if deadline is not None and clock.monotonic() >= deadline:
             break
         batch = seen.get(submission.provider_batch_id or "") or ask(provider, submission)
-        ended |= record(store, clock, submission, batch, poll_s)
+        ended |= record(store, provider, clock, submission, batch, poll_s=poll_s)
     return ended
 
 
@@ -105,14 +106,16 @@ def refuse_account(error: ProviderError) -> None:
 
 def record(
     store: Store,
+    provider: BatchProvider,
     clock: Clock,
     submission: SubmissionRecord,
     seen: ProviderBatch | ProviderError,
+    *,
     poll_s: float,
 ) -> bool:
     """Record what was seen of a submission's batch; whether it has ended."""
     if isinstance(seen, ProviderError):
-        return _record_failure(store, clock, submission, seen, poll_s)
+        return _record_failure(store, provider, clock, submission, seen, poll_s=poll_s)
     if seen.phase is BatchPhase.WORKING:
         store.note_poll(
             submission.submission_id,
@@ -129,9 +132,18 @@ def record(
 
 
 def _record_failure(
-    store: Store, clock: Clock, submission: SubmissionRecord, error: ProviderError, poll_s: float
+    store: Store,
+    provider: BatchProvider,
+    clock: Clock,
+    submission: SubmissionRecord,
+    error: ProviderError,
+    *,
+    poll_s: float,
 ) -> bool:
     missing = error.fault.kind is FaultKind.MISSING
+    if missing and not sees_account_of(store, provider, submission):
+        pause_for_account(store, submission)
+        missing = False
     if missing and is_lost(clock, submission, since=submission.activated_at):
         return store.mark_ended(
             submission.submission_id, provider_status="lost", provider_result={"lost": True}

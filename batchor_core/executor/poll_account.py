@@ -68,6 +68,8 @@ class AccountPoll:
         store: The control plane.
         provider: The account.
         clock: Now, and the deadline's clock.
+        account: As stored with its runs: what is in flight is asked for also where organisation or
+            project are set otherwise today, so that the adapter's text is another one.
         poll_s: Seconds until those that work on are due again, at least.
         deadline: Monotonic instant after which nothing further is asked.
 
@@ -77,9 +79,17 @@ class AccountPoll:
     """
 
     def __init__(
-        self, store: Store, provider: BatchProvider, clock: Clock, *, poll_s: float, deadline: float
+        self,
+        store: Store,
+        provider: BatchProvider,
+        clock: Clock,
+        *,
+        account: str,
+        poll_s: float,
+        deadline: float,
     ) -> None:
         self._store = store
+        self._account = account
         self._provider = provider
         self._clock = clock
         self._poll_s = poll_s
@@ -101,7 +111,7 @@ class AccountPoll:
         Raises:
             AccountFaultError: The provider refuses the account.
         """
-        account, now = self._provider.account, self._clock.now()
+        account, now = self._account, self._clock.now()
         due = self._store.due_polls(account, now, MOST_POLLS)
         self.runs = {submission.run_id for submission in due}
         try:
@@ -173,7 +183,9 @@ class AccountPoll:
             if self._is_over:
                 return
             seen = ask(self._provider, submission)
-            self.ended += record(self._store, self._clock, submission, seen, self._poll_s)
+            self.ended += record(
+                self._store, self._provider, self._clock, submission, seen, poll_s=self._poll_s
+            )
 
     def _note(self, polls: Sequence[Poll]) -> bool:
         """Record what was seen, of that first which waits for longest; False if not all of it."""

@@ -164,6 +164,7 @@ class Reconciliation:
             chunk_seq=chunk.seq,
             key=batch.key or "",
             account=run.account,
+            credential=self.provider.credential,
             scope=run.scope,
             reserved_requests=chunk.item_count,
             reserved_tokens=chunk.input_tokens,

@@ -4,6 +4,7 @@ import logging
 from datetime import datetime, timedelta
 
 from batchor_core.errors import ProviderError
+from batchor_core.executor.accounts import pause_for_account, sees_account_of
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.sweep import first_sweep
@@ -64,6 +65,9 @@ def _conclude(cycle: Cycle, submission: SubmissionRecord, sighting: Sighting) ->
     if sighting.matches:
         return _adopt(cycle, submission, sighting)
     if not _is_settled(cycle, submission, sighting):
+        return False
+    if not sees_account_of(cycle.store, cycle.plan.provider, submission):
+        pause_for_account(cycle.store, submission)
         return False
     suspects, is_contested = _suspects(cycle, sighting)
     if len(suspects) > 1 or is_contested:

@@ -299,6 +299,7 @@ def _commit(
         chunk_seq=next_seq,
         key=str(key),
         account=cycle.run.account,
+        credential=cycle.plan.provider.credential,
         scope=cycle.run.scope,
         reserved_requests=0,
         reserved_tokens=0,

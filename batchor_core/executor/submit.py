@@ -109,6 +109,7 @@ def _intent(cycle: Cycle, chunk: ChunkRecord) -> NewSubmission:
         chunk_seq=key.chunk_seq,
         key=str(key),
         account=cycle.run.account,
+        credential=cycle.plan.provider.credential,
         scope=cycle.run.scope,
         reserved_requests=chunk.item_count,
         reserved_tokens=chunk.input_tokens,

@@ -52,7 +52,7 @@ class RunRecord:
     Attributes:
         namespace: Who owns it; in Dagster the code location, else ``default``.
         spec: The stored job without secrets and without its source.
-        account: Provider, host and credentials' digest: runs of one account are polled together.
+        account: Provider, host, and what tells accounts apart: its runs are polled together.
         scope: ``quota_scope``: the account and model whose queue limits are shared.
         declaration_digest: Hash of all that changes an answer, but for the rows.
         fingerprint: Hash of the declaration and of all rows; None while ingesting.
@@ -169,13 +169,18 @@ class ChunkRecord(NewChunk):
 
 @dataclass(frozen=True, kw_only=True)
 class NewSubmission:
-    """The intent to have one chunk executed, with its reservation."""
+    """The intent to have one chunk executed, with its reservation.
+
+    Attributes:
+        credential: With which it is sent (``BatchProvider.credential``).
+    """
 
     submission_id: str
     run_id: str
     chunk_seq: int
     key: str
     account: str
+    credential: str
     scope: str
     reserved_requests: int
     reserved_tokens: int

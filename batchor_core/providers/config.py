@@ -89,7 +89,8 @@ class BaseProviderConfig(ProviderConfigModel):
         enqueue_limit: Limits of the account's queue, shared by all runs of ``quota_scope``.
         quota_scope: Runs that share the queue's limits; default: host, account and model.
         credentials: A name by which the program that drives the run finds the key again (in
-            Dagster the resource's key). Stored; this library gives it no meaning.
+            Dagster the resource's key). Stored, and part of the account's name: give each of
+            several accounts at one host its own.
         timeout_s: Time-out of one call other than creating a batch, in seconds.
         price: What tokens cost; default: what ``genai-prices`` knows.
     """

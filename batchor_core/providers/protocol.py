@@ -236,7 +236,15 @@ class BatchProvider(Protocol):
 
     @property
     def account(self) -> str:
-        """A stable text for provider, host and credentials, without revealing any."""
+        """A stable text for who pays: provider, host, and what tells accounts apart, but no key."""
+        ...
+
+    @property
+    def credential(self) -> str:
+        """A stable text for what one gets in with, without revealing it.
+
+        The same one is certainly of the same account; another one may be.
+        """
         ...
 
     @property

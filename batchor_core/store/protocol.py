@@ -602,6 +602,13 @@ class Store(Protocol):
         """Return whether a create of the account that ended after ``since`` is in doubt."""
         ...
 
+    def batches_sent_under(self, account: str, credential: str, limit: int) -> list[str]:
+        """Return the newest provider batches of the account that a credential has sent.
+
+        Those that were adopted on suspicion are left out: they prove nothing.
+        """
+        ...
+
     def known_batches(self, account: str, batch_ids: Iterable[str]) -> dict[str, bool]:
         """Return those of these provider batches of the account that a submission owns.
 

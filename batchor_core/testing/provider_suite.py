@@ -468,10 +468,12 @@ class ProviderContract:
         """Keys would be written to the store, or a run not find its own account again."""
         keys = (SECRET, SECRET, "sk-another-one-0123456")
         providers = [self.connect(sim.base_url, key) for key in keys]
-        first, again, other = (provider.account for provider in providers)
+        assert len({provider.account for provider in providers}) == 1  # it outlives its keys
+        first, again, other = (provider.credential for provider in providers)
         assert first == again != other
         for provider in providers:
             shown = f"{provider.account} {provider.host} {provider!r} {provider.name}"
+            shown += provider.credential
             assert not any(key in shown or key[3:12] in shown for key in keys)
             provider.close()
 

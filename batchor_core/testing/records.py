@@ -74,6 +74,7 @@ def new_submission(run_id: str, chunk: ChunkRecord, **changes: Any) -> NewSubmis
         "chunk_seq": chunk.seq,
         "key": f"{run_id}/{chunk.seq}/{submission_id}",
         "account": "openai/api.openai.com/1",
+        "credential": "key",
         "scope": "openai/api.openai.com/1/m",
         "reserved_requests": chunk.item_count,
         "reserved_tokens": chunk.input_tokens + chunk.output_tokens,

@@ -157,6 +157,19 @@ class SubmissionContract:
         drivers[0].activate(mine)
         assert allow(drivers[1], theirs)
 
+    def test_batches_of_a_credential(self, store: Store, clock: ManualClock) -> None:
+        """Another account's batch would prove that today's key is of the right account."""
+        driver = RunDriver(store, clock)
+        asked = [("mine", "a"), ("mine", "b"), ("mine", "a"), ("other", "a"), ("mine", "a")]
+        sent = [
+            driver.intend(driver.seal(1), account=account, credential=credential)
+            for account, credential in asked
+        ]
+        batches = [driver.activate(one.submission_id).provider_batch_id for one in sent[:-1]]
+        assert store.batches_sent_under("mine", "a", 9) == [batches[2], batches[0]]
+        assert store.batches_sent_under("mine", "a", 1) == [batches[2]]
+        assert store.batches_sent_under("mine", "c", 9) == []
+
     def test_batch_that_was_another_s(self, store: Store, clock: ManualClock) -> None:
         """A batch adopted on suspicion would keep its chunk for ever, with another's answers."""
         driver = RunDriver(store, clock)
@@ -177,6 +190,7 @@ class SubmissionContract:
         account = submission.account
         assert store.known_batches(account, ["batch_x", "batch_y"]) == {"batch_x": True}
         assert store.known_batches("other", ["batch_x"]) == {}
+        assert store.batches_sent_under(account, submission.credential, 9) == []
         with pytest.raises(StaleTransitionError, match="wanted intended"):
             store.disprove(driver.lease, submission.submission_id, reason="too early")
         driver.end(submission.submission_id)

@@ -23,6 +23,7 @@ class Account:
     """A provider with a list of ten batches a page, each of whose calls takes a second."""
 
     account = "openai/api.openai.com/1"
+    credential = "key"
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -89,6 +90,7 @@ class Polled:
             self.store,
             self.provider,  # type: ignore[arg-type]  # all that is called
             self.clock,
+            account=Account.account,
             poll_s=POLL_S,
             deadline=self.clock.monotonic() + seconds,
         )

@@ -148,7 +148,7 @@ def test_account_that_cannot_be_polled_harms_no_other(
     poll = AccountPoll.run
 
     def run(one: AccountPoll, walk: Any) -> Any:
-        if one._provider.account == broken.account:
+        if one._account == broken.account:
             raise ValueError("a bug")
         return poll(one, walk)
 

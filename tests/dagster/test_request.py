@@ -298,6 +298,8 @@ def test_changed_settings_of_the_account_do_not_lose_the_run(world: World) -> No
     """A rotated key or another namespace's resource would strand what is in flight."""
     answers = answers_asset()
     world.request(answers)
+    before = world.resources["openai"]
+    world.resources["openai"] = before.model_copy(update={"api_key": "sk-test-rotated-77aa"})
     world.resources["batchor"] = BatchorResource(
         state=str(world.folder / "state.sqlite3"), poll_s=0.001, settle_s=1
     )

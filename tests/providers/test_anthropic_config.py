@@ -75,7 +75,7 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, nam
         provider()
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
     monkeypatch.setenv(name, SECRET)
-    assert provider().account == provider(api_key=SecretStr(SECRET)).account
+    assert provider().credential == provider(api_key=SecretStr(SECRET)).credential
 
 
 @pytest.mark.parametrize("key", ["", "  ", f"{SECRET}\n", f" {SECRET}", "schlüssel"])

@@ -94,12 +94,12 @@ def test_the_backend_that_the_environment_means(
 def test_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests would be paid by another account than the SDK's."""
     monkeypatch.setenv("GEMINI_API_KEY", "key-gemini-0123")
-    gemini = GeminiProvider(config()).account
+    gemini = GeminiProvider(config()).credential
     monkeypatch.setenv("GOOGLE_API_KEY", "key-google-0123")
-    google = GeminiProvider(config()).account
-    given = GeminiProvider(config(api_key=SecretStr("key-given-0123"))).account
+    google = GeminiProvider(config()).credential
+    given = GeminiProvider(config(api_key=SecretStr("key-given-0123"))).credential
     assert len({gemini, google, given}) == 3
-    assert google == GeminiProvider(config(api_key=SecretStr("key-google-0123"))).account
+    assert google == GeminiProvider(config(api_key=SecretStr("key-google-0123"))).credential
 
 
 @pytest.mark.parametrize("key", [None, "", " ", "key with\nbreak", " key-0123", "kéy-0123"])

@@ -1,6 +1,5 @@
 """The Anthropic adapter: one HTTP request per method, answers parsed here and not by the SDK."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -15,6 +14,7 @@ from batchor_core.errors import ProviderError
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
+from batchor_core.providers.accounts import account_name, credential_digest
 from batchor_core.providers.anthropic.client import key_of, open_client
 from batchor_core.providers.anthropic.config import AnthropicProviderConfig
 from batchor_core.providers.anthropic.create_body import CreateBody
@@ -103,10 +103,14 @@ class AnthropicProvider:
 
     @cached_property
     def account(self) -> str:
-        """Provider, host, and a short digest of key and workspace."""
-        secret = "\0".join([self._key, self._config.workspace or ""])
-        digest = hashlib.blake2b(secret.encode(), digest_size=6, person=b"batchor-account")
-        return f"anthropic:{self.host}:{digest.hexdigest()}"
+        """Provider, host, and a short digest of workspace and the user's name."""
+        names = (self._config.workspace, self._config.credentials)
+        return account_name("anthropic", self.host, *names)
+
+    @cached_property
+    def credential(self) -> str:
+        """A short digest of key and workspace."""
+        return credential_digest(self._key, self._config.workspace)
 
     @cached_property
     def scope(self) -> str:

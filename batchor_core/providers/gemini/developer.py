@@ -13,6 +13,7 @@ from batchor_core.errors import MissingCredentialsError, ProviderError
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner
 from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
+from batchor_core.providers.accounts import account_name, credential_digest
 from batchor_core.providers.encoding import encode_json
 from batchor_core.providers.gemini.config import GeminiProviderConfig
 from batchor_core.providers.gemini.names import dialect_of, display_name, model_path
@@ -105,9 +106,13 @@ class GeminiProvider:
 
     @cached_property
     def account(self) -> str:
-        """Provider, host, and a short digest of the key."""
-        digest = hashlib.blake2b(self._key.encode(), digest_size=6, person=b"batchor-account")
-        return f"gemini:{self.host}:{digest.hexdigest()}"
+        """Provider, host, and a short digest of the user's name."""
+        return account_name("gemini", self.host, self._config.credentials)
+
+    @cached_property
+    def credential(self) -> str:
+        """A short digest of the key."""
+        return credential_digest(self._key)
 
     @cached_property
     def scope(self) -> str:

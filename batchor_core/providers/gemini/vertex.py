@@ -116,6 +116,11 @@ class VertexProvider:
         """Provider, host, project and location: whoever may use them sees the same batches."""
         return f"gemini:{self.host}:{self._project}:{self._location}"
 
+    @property
+    def credential(self) -> str:
+        """The account: project and location say whose batches are seen, whatever the key."""
+        return self.account
+
     @cached_property
     def scope(self) -> str:
         """The queue that this project's runs of this model share."""

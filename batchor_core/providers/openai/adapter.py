@@ -16,6 +16,7 @@ from batchor_core.ids import path_segment
 from batchor_core.model.faults import FaultKind
 from batchor_core.model.limits import ProviderLimits
 from batchor_core.planning.schema_compiler import CompiledSchema, Dialect
+from batchor_core.providers.accounts import account_name, credential_digest
 from batchor_core.providers.error_mapping import ErrorMapping
 from batchor_core.providers.http_dates import server_time
 from batchor_core.providers.listing import BatchList, ListPage
@@ -107,11 +108,17 @@ class OpenAIProvider:
 
     @cached_property
     def account(self) -> str:
-        """Provider, host, and a short digest of key, organisation and project."""
-        parts = [self._client.api_key, self._client.organization, self._client.project]
-        secret = "\0".join(part or "" for part in parts)
-        digest = hashlib.blake2b(secret.encode(), digest_size=6, person=b"batchor-account")
-        return f"openai:{self.host}:{digest.hexdigest()}"
+        """Provider, host, and a short digest of organisation, project and the user's name."""
+        return account_name("openai", self.host, *self._owner, self._config.credentials)
+
+    @cached_property
+    def credential(self) -> str:
+        """A short digest of key, organisation and project."""
+        return credential_digest(self._client.api_key, *self._owner)
+
+    @property
+    def _owner(self) -> tuple[str | None, str | None]:
+        return self._client.organization, self._client.project
 
     @cached_property
     def scope(self) -> str:

@@ -139,6 +139,22 @@ class Submissions(Aggregate):
         with self._read() as tx:
             return _create_in_doubt(tx, account, since)
 
+    def batches_sent_under(self, account: str, credential: str, limit: int) -> list[str]:
+        """See ``Store.batches_sent_under``."""
+        statement = (
+            select(submissions.c.provider_batch_id)
+            .where(
+                submissions.c.account == account,
+                submissions.c.credential == credential,
+                submissions.c.provider_batch_id.is_not(None),
+                submissions.c.is_provisional.is_(False),
+            )
+            .order_by(submissions.c.ordinal.desc())
+            .limit(limit)
+        )
+        with self._read() as tx:
+            return list(tx.execute(statement).scalars())
+
     def known_batches(self, account: str, batch_ids: Iterable[str]) -> dict[str, bool]:
         """See ``Store.known_batches``."""
         columns = (submissions.c.provider_batch_id, submissions.c.is_provisional)

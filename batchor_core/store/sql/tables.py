@@ -133,6 +133,7 @@ submissions = Table(
     Column("chunk_seq", Integer, nullable=False),
     Column("key", Text, nullable=False),
     Column("account", Text, nullable=False),
+    Column("credential", Text, nullable=False),
     Column("scope", Text, nullable=False),
     Column("reserved_requests", BigInteger, nullable=False),
     Column("reserved_tokens", BigInteger, nullable=False),

@@ -231,6 +231,7 @@ def _create_submissions() -> None:
         sa.Column("chunk_seq", sa.Integer(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("account", sa.Text(), nullable=False),
+        sa.Column("credential", sa.Text(), nullable=False),
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("reserved_requests", sa.BigInteger(), nullable=False),
         sa.Column("reserved_tokens", sa.BigInteger(), nullable=False),
