@@ -206,7 +206,7 @@ def _tell(dev: DagsterDev, simulator: Simulator, folder: Path, home: Path) -> St
 
 def _wait_until_held(dev: DagsterDev, backfill_id: str) -> RunInfo:
     """Return the hold once all requests have come to their end."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not _is_held(backfill := dev.backfill(backfill_id)):
         assert backfill.is_open, backfill
         assert time.monotonic() < deadline, backfill
