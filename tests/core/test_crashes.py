@@ -2,10 +2,12 @@
 
 import ast
 import multiprocessing
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,9 @@ CASES = [
 ]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.core.crash_child"])
+# Each start and each join reads the ends of all children, and of two that read the same end at
+# once, one takes the other's code for lost (255).
+ENDS_ARE_READ = threading.Lock()
 
 
 def test_every_probe_of_the_source_is_listed_and_crashed_at() -> None:
@@ -148,11 +153,13 @@ def _run_child(world: World, name: str, probe: str, nth: int) -> int | None:
             "cancels": scenario.cancels,
         },
     )
-    child.start()
-    child.join(50)
-    if child.is_alive():
-        child.kill()
-    return child.exitcode
+    with ENDS_ARE_READ:
+        child.start()
+    wait([child.sentinel], timeout=50)
+    with ENDS_ARE_READ:
+        if child.is_alive():
+            child.kill()
+        return child.exitcode
 
 
 @pytest.mark.crash
