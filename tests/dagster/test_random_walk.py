@@ -1,7 +1,10 @@
 """Whatever changes while a batch is in flight: each request ends, and takes nobody else down."""
 
 import os
+import random
+import secrets
 import tempfile
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -82,6 +85,35 @@ class Time:
         return self.now
 
 
+class Ids:
+    """The ids that this thread makes, by a seed: much is sorted by them.
+
+    A walk that failed can be walked again, since Hypothesis prints the seed with its steps.
+    """
+
+    def __init__(self, patches: pytest.MonkeyPatch) -> None:
+        self._random = random.Random()
+        self._thread = threading.get_ident()
+        self._choose_any, self._any_uuid = secrets.choice, uuid.uuid4
+        patches.setattr(secrets, "choice", self._choice)
+        patches.setattr(uuid, "uuid4", self._uuid4)
+
+    def seed(self, number: int) -> None:
+        self._random.seed(number)
+
+    @property
+    def _is_walking(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def _choice(self, letters: str) -> str:
+        return self._random.choice(letters) if self._is_walking else self._choose_any(letters)
+
+    def _uuid4(self) -> uuid.UUID:
+        if not self._is_walking:
+            return self._any_uuid()
+        return uuid.UUID(int=self._random.getrandbits(128), version=4)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A Dagster run that people have launched.
@@ -131,6 +163,7 @@ class Walk(RuleBasedStateMachine):
         self._stack = ExitStack()
         patches = self._stack.enter_context(pytest.MonkeyPatch.context())
         patches.setattr(tokens, "load_vocabulary", lambda model: None)
+        self.ids = Ids(patches)
         self.time = Time()
         patches.setattr(materialize_tick, "time", self.time)
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
@@ -142,11 +175,18 @@ class Walk(RuleBasedStateMachine):
         self.is_full = False
         self.is_put_back = False
 
-    @initialize(is_patient=st.booleans(), is_put_back=st.booleans(), names=SELECTIONS, day=DAYS)
+    @initialize(
+        is_patient=st.booleans(),
+        is_put_back=st.booleans(),
+        names=SELECTIONS,
+        day=DAYS,
+        ids=st.integers(0, 2**32),
+    )
     def somebody_waits(
-        self, names: Sequence[str], day: str, *, is_patient: bool, is_put_back: bool
+        self, names: Sequence[str], day: str, *, is_patient: bool, is_put_back: bool, ids: int
     ) -> None:
         """The upstream asset is materialized, and nobody will touch the calm one."""
+        self.ids.seed(ids)
         gone_after_s = 3600.0 if is_patient else 0.0
         self.is_patient = is_patient
         self.death = MortalBatchorResource.of(self.world, gone_after_s=gone_after_s)
