@@ -7,7 +7,7 @@ from enum import Enum, IntEnum
 from typing import Any, NamedTuple, NotRequired
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import (
     AliasChoices,
@@ -71,7 +71,7 @@ def restored(model: type[BaseModel], answer: object) -> Any:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(data=st.data(), drawn=models_and_values)
 def test_every_instance_survives_the_dialect(
     dialect: Dialect, data: st.DataObject, drawn: Any
@@ -85,7 +85,7 @@ def test_every_instance_survives_the_dialect(
     assert AnswerValidator(model, result).validate(json.dumps(answer)) == instance
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(st.data(), models_and_values)
 def test_no_answer_crashes_the_validator(data: st.DataObject, drawn: Any) -> None:
     """If it failed, one malformed answer would stop a whole batch."""

@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import (
     AnyUrl,
@@ -131,7 +131,7 @@ def through_polars(table: pa.Table) -> pl.DataFrame:
     return pl.scan_parquet(file).collect()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.data(), storable_models_and_values)
 def test_every_instance_survives_parquet(data: st.DataObject, drawn: Any) -> None:
     """If it failed, a value would be changed or lost between the answer and the user's file."""
@@ -147,7 +147,7 @@ def test_every_instance_survives_parquet(data: st.DataObject, drawn: Any) -> Non
             assert model.model_validate(decode(model, row)) == instance
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.data(), storable_models_and_values)
 def test_polars_reads_every_schema(data: st.DataObject, drawn: Any) -> None:
     """If it failed, our own IO manager could not scan a result file."""

@@ -9,7 +9,7 @@ from datetime import date
 from typing import Annotated, Any, Literal, NotRequired, Optional
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel, create_model
 from typing_extensions import TypedDict
@@ -22,7 +22,7 @@ from batchor_core.simulator.schema_values import compile_schema as values_of
 from tests.planning.dialect_grammars import conforms
 from tests.planning.generated_models import Cat, Dog, Level, Sub, compiled, models_and_values
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=60)
 
 
 class Verdict(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -74,7 +74,7 @@ def _full(model: type[BaseModel]) -> str:
     return json.dumps(json_schema_of(model))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(data=st.data(), drawn=models_and_values)
 def test_the_model_accepts_what_the_schema_accepts(data: st.DataObject, drawn: Any) -> None:
     """If it failed, an answer that the user's schema rejects would be stored, or the reverse."""
@@ -95,7 +95,7 @@ def test_the_model_accepts_what_the_schema_accepts(data: st.DataObject, drawn: A
         assert accepts(original, other) or not accepts(model, other)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(drawn=models_and_values)
 def test_schema_and_model_are_asked_for_in_the_same_way(drawn: Any) -> None:
     """If it failed, a provider would be asked for something else than what is validated."""
@@ -332,7 +332,7 @@ FULL = {
 }
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(schema=changed(FULL).flatmap(changed).filter(lambda each: isinstance(each, dict)))
 def test_what_is_no_schema_is_refused_in_words(schema: dict[str, Any]) -> None:
     """If it failed, a slip in a schema file would end in a traceback that tells nothing."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchor_core.simulator.draws import Draw
@@ -104,7 +104,6 @@ def _valid(schema: Any, value: Any) -> None:
     jsonschema.Draft202012Validator(schema, format_checker=checker).validate(value)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.text(max_size=5), _schemas, max_size=4).map(closed),
     st.integers(0, 2**64 - 1),
@@ -119,7 +118,6 @@ def test_answers_conform(schema: dict[str, Any], seed: int, prompt: str) -> None
     assert make(Draw(seed, prompt)) == value
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_recursion_ends(seed: int) -> None:
     """Broken if a tree never ended, or was cut where it may not be."""
