@@ -27,6 +27,7 @@ from batchor_core.providers.protocol import Answer, RawPart
 
 ROWS_AT_ONCE = 4096
 OPEN, FAULTED, WRITTEN = 0, 1, 2
+NOT_EXECUTED = (ItemErrorCode.BATCH_EXPIRED, ItemErrorCode.BATCH_CANCELLED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +46,14 @@ class Place(NamedTuple):
     """Where a line lies that becomes an item's outcome if no better one follows.
 
     ``fault`` is what was found wrong with a complete answer; None where the line itself says it.
+    ``is_executed`` tells whether the provider has executed the request.
     """
 
     part: RawPart
     offset: int
     length: int
     fault: ItemFault | None = None
+    is_executed: bool = True
 
 
 class _Complete(NamedTuple):
@@ -90,13 +93,37 @@ class AnswerSheet:
         return self._states.count(OPEN)
 
     @property
+    def stranger_count(self) -> int:
+        """Readable lines that are not of this chunk."""
+        return self._strangers
+
+    def missing_of(self, executed: int | None) -> int:
+        """Return how many requests have no line though the provider has executed them.
+
+        Lines that cannot be read are the answers to some of them, unless none could be read.
+
+        Args:
+            executed: How many it has executed in all; None: all.
+        """
+        heads = self._heads()
+        open_count = sum(self._states[item] == OPEN for item in heads)
+        found = len(heads) - open_count
+        if not open_count or not found:
+            return open_count if executed is None else min(open_count, executed)
+        unexecuted = sum(
+            self._states[item] == FAULTED and not self._places[item].is_executed for item in heads
+        )
+        seen = found - unexecuted + self._quarantined - self._strangers
+        total = len(heads) - unexecuted if executed is None else executed
+        return min(open_count, max(0, total - seen))
+
+    @property
     def is_anothers(self) -> bool:
         """Whether there are readable answers, and none of them is to an item of this chunk."""
         return self._strangers > 0 and self.open_count == len(self._states)
 
     def read(self, parts: Sequence[RawPart]) -> None:
-        """Read the result files; reading the same again changes nothing."""
-        self._quarantined = self._strangers = 0
+        """Read the result files."""
         for part in parts:
             self._read_part(part)
 
@@ -160,18 +187,29 @@ class AnswerSheet:
             answer = decode(part, line)
             item = None if answer is None else self._items.get(answer.custom_id)
             if answer is None or item is None:  # unreadable, or not of this chunk
-                self._quarantined += 1
-                self._strangers += answer is not None
+                self._put_aside(answer)
             elif self._states[item] == WRITTEN:
                 continue
             elif answer.fault is not None:
-                self._remember(item, Place(part, offset, len(line)))
+                is_executed = answer.fault.code not in NOT_EXECUTED
+                self._remember(item, Place(part, offset, len(line), None, is_executed))
             else:
                 complete.append(_Complete(item, answer, offset, len(line)))
                 if len(complete) >= ROWS_AT_ONCE:
                     self._take(complete, part)
                     complete = []
         self._take(complete, part)
+
+    def _put_aside(self, answer: Answer | None) -> None:
+        """Count a line that is unreadable, or not of this chunk, and what it has cost."""
+        self._quarantined += 1
+        if answer is not None:
+            self._strangers += 1
+            self._file.count_stranger(answer)
+
+    def _heads(self) -> Sequence[int]:
+        """Return one item of each request."""
+        return range(len(self._states))
 
     def _remember(self, item: int, place: Place) -> None:
         """Keep the place of an item's first faulty line, but rather of one that was paid for."""

@@ -19,7 +19,7 @@ from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.submit import refuse
 from batchor_core.executor.vector_answers import VectorSheet
 from batchor_core.model.faults import Fault, FaultKind, FaultOwner, ItemErrorCode, ItemFault
-from batchor_core.model.records import ArtifactRef, ChunkRecord, Collected, SubmissionRecord, Usage
+from batchor_core.model.records import ArtifactRef, ChunkRecord, Collected, SubmissionRecord
 from batchor_core.model.states import SubmissionState
 from batchor_core.planning.retries import backoff_s
 from batchor_core.providers.protocol import BatchPhase, RawPart
@@ -27,9 +27,6 @@ from batchor_core.providers.protocol import BatchPhase, RawPart
 logger = logging.getLogger(__name__)
 
 _COPY_BYTES = 1 << 20
-_DOWNLOADS = 2
-"""A download that lacks items is repeated at the next poll, and at once after that, before they
-count as missing: to ask again for what was only cut short is to pay twice."""
 
 
 def collect(cycle: Cycle) -> bool:
@@ -74,7 +71,7 @@ def _collect_one(cycle: Cycle, submission: SubmissionRecord) -> bool:
         refuse(cycle, chunk, submission, fault, upload_ref=submission.upload_ref)
         return True
     try:
-        result = _with_late_files(cycle, submission, result)
+        result = _asked_again(cycle, submission, result)
         collected = _judge_what_is_left(cycle, chunk, submission, result)
     except ProviderError as exc:
         return _download_failed(cycle, submission, exc)
@@ -99,28 +96,26 @@ def _disprove(cycle: Cycle, submission: SubmissionRecord, why: str) -> None:
     cycle.store.disprove(cycle.lease, submission.submission_id, reason=reason)
 
 
-def _with_late_files(
+def _asked_again(
     cycle: Cycle, submission: SubmissionRecord, result: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Ask again about a batch that was completed without naming a file: that may come late.
+    """Ask again about a batch of which something was missing: files may be named late.
 
     Raises:
-        ProviderError: It still names none, and it is too early to believe that.
+        ProviderError: The provider cannot be asked.
     """
-    completed = not (result.get("lost") or result.get("partial") or "rejected" in result)
-    if not completed or any(result["files"].values()):
+    if submission.next_poll_at is None or "files" not in result:
         return result
     try:
         seen = cycle.plan.provider.get(submission.provider_batch_id or "")
     except ProviderError as exc:
         if exc.fault.kind is not FaultKind.MISSING:
             raise
-    else:
-        if seen.phase is BatchPhase.ENDED and any((seen.result or {}).values()):
-            return result_of(seen)
-    if _is_lost(cycle, submission):
         return result
-    raise _still_missing("no_result_files", "the batch is completed, but names no result files")
+    if seen.phase is not BatchPhase.ENDED:
+        return result
+    named = {name: file for name, file in (seen.result or {}).items() if file}
+    return {**result_of(seen), "files": {**result["files"], **named}}
 
 
 def _judge_what_is_left(
@@ -141,6 +136,7 @@ def _judge_results(
     cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord, result: Mapping[str, Any]
 ) -> Collected:
     raw: tuple[ArtifactRef, ...] = ()
+    is_paid_unseen = bool(result.get("lost"))
     with cycle.artifacts.spool() as folder, cycle.artifacts.local(chunk.items) as items:
         path = cycle.layout.outcomes(submission.submission_id, cycle.lease.token)
         with _sheet(cycle, chunk, items, path) as sheet:
@@ -149,7 +145,7 @@ def _judge_results(
             elif result.get("lost"):
                 sheet.close_rest(_lost(cycle, "the provider does not know this batch any more"))
             else:
-                raw = _judge_files(cycle, submission, sheet, result, folder)
+                raw, is_paid_unseen = _judge_files(cycle, submission, sheet, result, folder)
             totals = sheet.commit()
     file = totals.file
     return Collected(
@@ -158,16 +154,10 @@ def _judge_results(
         failed_count=file.failed_count,
         retry_count=file.retry_count,
         retry_at=_retry_at(cycle, chunk) if file.retry_count else None,
-        usage=_usage_of(file.usage, result),
+        usage=replace(file.usage, cost_usd=None) if is_paid_unseen else file.usage,
         quarantined=totals.quarantined,
         raw=raw,
     )
-
-
-def _usage_of(usage: Usage, result: Mapping[str, Any]) -> Usage:
-    """Return what a batch has cost; of one whose results are lost nobody knows."""
-    is_lost_one = result.get("lost") or result.get("files_lost")
-    return replace(usage, cost_usd=None) if is_lost_one else usage
 
 
 def _sheet(cycle: Cycle, chunk: ChunkRecord, items: Path, path: str) -> AnswerSheet:
@@ -183,38 +173,50 @@ def _judge_files(
     sheet: AnswerSheet,
     result: Mapping[str, Any],
     folder: Path,
-) -> tuple[ArtifactRef, ...]:
-    """Download and judge the result files; return the copies that are kept of them."""
-    parts: list[RawPart] = []
+) -> tuple[tuple[ArtifactRef, ...], bool]:
+    """Download and judge the result files.
+
+    Returns:
+        The copies that are kept of them, and whether something was paid that nobody can count.
+
+    Raises:
+        ProviderError: Items have no line, and it is too early to believe that.
+    """
+    parts = _download(cycle, result, folder)
+    sheet.read(parts)
+    if submission.is_provisional and sheet.is_anothers:
+        raise _AnothersBatchError
+    lost = _executed_unseen(sheet, result)
     is_first_look = submission.next_poll_at is None
-    for attempt in range(1 if is_first_look else _DOWNLOADS):
-        target = folder / str(attempt)
-        target.mkdir()
-        parts = _download(cycle, result, target)
-        sheet.read(parts)
-        if submission.is_provisional and sheet.is_anothers:
-            raise _AnothersBatchError
-        if not sheet.open_count or not parts or result.get("files_lost"):
-            break  # a partial result names what it lacks, so that a gap is suspicious there too
-        if attempt == 0:
-            logger.warning(
-                "run %s: the results of batch %s lack %d item(s); downloading once more",
-                cycle.run.run_id,
-                submission.provider_batch_id,
-                sheet.open_count,
-            )
-    if sheet.open_count and parts and is_first_look:
+    if not result.get("files_lost") and (
+        (lost and not _is_lost(cycle, submission)) or (sheet.open_count and parts and is_first_look)
+    ):
         raise _still_missing("incomplete_results", f"{sheet.open_count} item(s) have no line")
     sheet.close_faulted()
-    sheet.close_rest(_rest_fault(cycle, result))
+    if lost or result.get("files_lost"):
+        sheet.close_rest(_lost(cycle, "the results are not at the provider any more"))
+    else:
+        sheet.close_rest(_NOT_EXECUTED if result.get("partial") else _MISSING)
     if cycle.plan.job.artifact_policy.raw_results == "drop":
-        return ()
+        parts = []
     numbers: Counter[str] = Counter()
     kept: list[ArtifactRef] = []
     for part in parts:
         kept.append(_keep_raw(cycle, submission, part, numbers[part.kind]))
         numbers[part.kind] += 1
-    return tuple(kept)
+    return tuple(kept), bool(result.get("files_lost")) or lost > sheet.stranger_count
+
+
+def _executed_unseen(sheet: AnswerSheet, result: Mapping[str, Any]) -> int:
+    """Return how many requests the provider has executed, as it says, that have no line.
+
+    A batch that has ended as completed has executed all, unless its counts say otherwise. Requests
+    that were executed are waited for, and are lost in the end; only others are sent again.
+    """
+    executed = result.get("executed")
+    if executed is None and result.get("partial"):
+        return 0
+    return sheet.missing_of(executed)
 
 
 def _download(cycle: Cycle, result: Mapping[str, Any], folder: Path) -> list[RawPart]:
@@ -227,13 +229,6 @@ def _download(cycle: Cycle, result: Mapping[str, Any], folder: Path) -> list[Raw
         )
     except OSError as exc:
         raise ArtifactError(f"results cannot be stored in {str(folder)!r}: {exc}") from exc
-
-
-def _rest_fault(cycle: Cycle, result: Mapping[str, Any]) -> ItemFault:
-    """Return what is wrong with items that the result files do not name."""
-    if result.get("files_lost"):
-        return _lost(cycle, "the results are not at the provider any more")
-    return _NOT_EXECUTED if result.get("partial") else _MISSING
 
 
 def _judge_rejected(sheet: AnswerSheet, result: Mapping[str, Any]) -> None:

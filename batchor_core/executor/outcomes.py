@@ -17,6 +17,7 @@ from batchor_core.planning.retries import judge
 from batchor_core.providers.protocol import Answer
 
 _USAGE_COLUMNS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
+_ALL_USAGE = (*_USAGE_COLUMNS, "cache_write_tokens")
 _ANSWER_COLUMNS = ("finish_reason", "model", "request_id", *_USAGE_COLUMNS)
 _NO_ANSWER = Answer(custom_id="")
 
@@ -149,6 +150,11 @@ class OutcomeFile:
             [row.answer or _NO_ANSWER for row in rows],
             output,
         )
+
+    def count_stranger(self, answer: Answer) -> None:
+        """Count what a line has cost that belongs to no row."""
+        usage = [getattr(answer, name) for name in _ALL_USAGE]
+        self._tokens = [total + each for total, each in zip(self._tokens, usage, strict=True)]
 
     def commit(self) -> OutcomeTotals:
         """Finish the file and return its totals."""

@@ -177,7 +177,11 @@ def is_lost(clock: Clock, submission: SubmissionRecord, *, since: datetime | Non
 
 def result_of(batch: ProviderBatch) -> dict[str, Any]:
     """Return what is stored of an ended batch: where its results are, or why there are none."""
-    result: dict[str, Any] = {"files": dict(batch.result or {}), "partial": batch.is_partial}
+    result: dict[str, Any] = {
+        "files": dict(batch.result or {}),
+        "partial": batch.is_partial,
+        "executed": batch.executed,
+    }
     if batch.fault is not None:
         result["rejected"] = dataclasses.asdict(batch.fault)
         result["lines"] = {

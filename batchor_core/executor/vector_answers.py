@@ -9,7 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from batchor_core.executor.answers import FAULTED, WRITTEN, AnswerSheet, Place, lines_of
+from batchor_core.executor.answers import (
+    FAULTED,
+    NOT_EXECUTED,
+    WRITTEN,
+    AnswerSheet,
+    Place,
+    lines_of,
+)
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.outcomes import OkRow
 from batchor_core.ids import custom_id
@@ -60,8 +67,7 @@ class VectorSheet(AnswerSheet):
             answer = self._plan.provider.decode(part, line)
             pack = None if answer is None else self._packs.get(answer.custom_id)
             if answer is None or pack is None:  # unreadable, or not of this chunk
-                self._quarantined += 1
-                self._strangers += answer is not None
+                self._put_aside(answer)
                 continue
             fault = answer.fault
             if fault is None:
@@ -70,7 +76,8 @@ class VectorSheet(AnswerSheet):
                     self._write_vectors(pack, answer, vectors)
                     continue
                 fault = vectors
-            place = Place(part, offset, len(line), _of_one_in(pack, fault))
+            is_executed = fault.code not in NOT_EXECUTED
+            place = Place(part, offset, len(line), _of_one_in(pack, fault), is_executed)
             for item in pack:
                 if self._states[item] != WRITTEN:
                     self._states[item] = FAULTED
@@ -102,6 +109,9 @@ class VectorSheet(AnswerSheet):
             self._states[row.item] = WRITTEN
         self._file.write_ok(rows, output)
         self._keep()
+
+    def _heads(self) -> Sequence[int]:
+        return [pack.start for pack in self._requests]
 
     def _answer_at(self, item: int, place: Place, content: bytes) -> Answer | None:
         """Return an item's share of the answer at a place, which its neighbours have as well."""

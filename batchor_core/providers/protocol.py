@@ -44,11 +44,14 @@ class ProviderBatch:
         upload_ref: The id of the request file it was made from, where the provider says so.
         created_at: By the provider's clock.
         counts: Its own request counts; shown, never trusted.
+        executed: How many requests it says it has executed; None where it does not say. What was
+            executed and has no result line yet is waited for: it is never sent again unseen.
         result: What ``download_results`` needs: stored with the submission when it ended.
         fault: Why it was rejected; None in other phases.
         line_faults: For a rejected batch: 1-based line numbers of the request file and why.
         is_partial: Whether it ended before all was executed (expired, cancelled): an item that
-            its results do not name was not executed then, and costs nothing.
+            its results do not name was not executed then, and costs nothing, unless ``executed``
+            counts it.
     """
 
     batch_id: str
@@ -58,6 +61,7 @@ class ProviderBatch:
     upload_ref: str | None = None
     created_at: datetime | None = None
     counts: Mapping[str, int] | None = None
+    executed: int | None = None
     result: Mapping[str, Any] | None = None
     fault: Fault | None = None
     line_faults: Mapping[int, ItemFault] | None = None

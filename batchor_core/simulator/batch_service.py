@@ -122,7 +122,7 @@ class BatchService(ABC, Generic[B]):
         record = self._record(batch)
         target = replace(self.target(batch.id), route=self.prefix + route)
         for rule, kind in self._faults.rules(RecordKind, target):
-            if rule.strike(batch.id):
+            if kind.concerns(record) and rule.strike(batch.id):
                 kind.apply(rule, record)
         return record
 

@@ -22,16 +22,32 @@ _ERROR_SHAPES: dict[str, Callable[[list[Record]], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RecordKind(FaultKind):
-    """Changes a batch as a call shows it; the batch itself stays as it is."""
+    """Changes a batch as a call shows it; the batch itself stays as it is.
+
+    `concerns` says which of them it strikes at all; others do not use a rule up.
+    """
 
     scope = "record"
     matches = frozenset({"run", "batch", "endpoint", "route"})
     apply: Callable[[FaultRule, Record], None]
+    concerns: Callable[[Record], bool] = lambda _: True
 
 
 def _empty_ids(_: FaultRule, record: Record) -> None:
     for name in _FILE_IDS:
         record[name] = record[name] or ""
+
+
+def _names_files(record: Record) -> bool:
+    return any(record.get(name) for name in (*_FILE_IDS, "response"))
+
+
+def _late_files(rule: FaultRule, record: Record) -> None:
+    for name in rule["fields"]:
+        if name in record:
+            record[name] = None
+    if "metadata" in record and record.pop("response", None):  # Google's
+        record["metadata"] = {k: v for k, v in record["metadata"].items() if k != "output"}
 
 
 def _stray_ids(rule: FaultRule, record: Record) -> None:
@@ -71,6 +87,13 @@ def _lying_counts(rule: FaultRule, record: Record) -> None:
 
 RECORD_KINDS = (
     RecordKind(name="empty_ids", apply=_empty_ids, protocols=OPENAI_ONLY),
+    RecordKind(
+        name="late_files",
+        apply=_late_files,
+        concerns=_names_files,
+        defaults={"fields": list(_FILE_IDS)},
+        protocols=ALL_PROTOCOLS - {"anthropic"},
+    ),
     RecordKind(
         name="stray_ids",
         apply=_stray_ids,

@@ -409,7 +409,7 @@ def world(simulator: Simulator, tmp_path: Path) -> Iterator[World]:
 def test_a_run_survives(world: World, each: Case) -> None:
     """A provider that behaves like this would lose rows, be paid twice, or end the run."""
     world.sim.faults(*each.rules)
-    run = run_in(world)
+    run = run_in(world, on_lost="resend")
     assert run.status == "succeeded", statuses(run)
     check_conserved(run, ROWS)
     check_paid_once(world)
@@ -495,11 +495,12 @@ class TestWhatDoesNotGetBetter:
         check_conserved(run, ROWS)
 
     def test_files_that_never_become_readable(self, world: World) -> None:
-        """Garbage in place of results would be downloaded, or paid for, without end."""
+        """Garbage in place of results would be downloaded without end, or be paid for again."""
         world.sim.faults(kind="rewrite_download", variant="utf16")
         run = run_in(world, retry_policy=RetryPolicy(delay_s=1, max_attempts=2))
-        assert set(statuses(run).values()) == {"missing_result"}
-        assert {r.attempt_count for r in run.results()} == {2}
+        assert set(statuses(run).values()) == {"results_lost"}
+        assert {r.attempt_count for r in run.results()} == {1}
+        assert run.summary().usage.cost_usd is None
         check_conserved(run, ROWS)
 
 

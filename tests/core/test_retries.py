@@ -61,12 +61,18 @@ class TestLines:
         assert world.batches() == 1
         check_conserved(run, 6)
 
-    def test_a_missing_line_is_downloaded_twice_and_sent_again(self, world: World) -> None:
-        """A row that the provider drops from its files would be lost."""
+    @pytest.mark.parametrize(
+        ("on_lost", "end", "batches"), [("fail", "results_lost", 1), ("resend", "ok", 2)]
+    )
+    def test_a_missing_line_is_looked_for_before_its_row_is_lost(
+        self, world: World, on_lost: str, end: str, batches: int
+    ) -> None:
+        """A row that the provider drops from its files would be paid twice, or wait for ever."""
         world.sim.faults(kind="missing_line", rounds=1, match=SECOND)
-        run = world.run()
-        assert statuses(run)["item-1"] == "ok"
-        assert world.batches() == 2
+        run = world.run(on_lost=on_lost)
+        assert statuses(run)["item-1"] == end
+        assert world.batches() == batches
+        assert world.clock.monotonic() >= 600
         check_conserved(run, 6)
 
     def test_duplicate_lines_count_once(self, world: World) -> None:
@@ -135,7 +141,7 @@ class TestLines:
         """One unreadable line would take the rest of the file with it, or be fatal."""
         world.sim.faults(kind="bad_line", variant=variant, instead=True, rounds=1, match=SECOND)
         world.sim.faults(kind="bad_line", variant=variant, rounds=1, match={"prompt": "number 3;"})
-        run = world.run()
+        run = world.run(on_lost="resend")
         assert run.status == "succeeded"
         assert world.batches() == 2
         check_conserved(run, 6)

@@ -49,6 +49,7 @@ def test_a_batch_at_work() -> None:
         upload_ref="files/a",
         created_at=datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC),
         counts={"total": 3, "completed": 1},
+        executed=1,
         result={},
     )
 
@@ -189,21 +190,27 @@ def test_how_jobs_end(state: str, stats: dict[str, str], phase: BatchPhase) -> N
 
 
 @pytest.mark.parametrize(
-    ("state", "may_be_empty"),
+    ("state", "executed", "may_be_empty"),
     [
-        ("CANCELLED", True),
-        ("EXPIRED", True),
-        ("PARTIALLY_SUCCEEDED", False),
-        ("FAILED", False),
-        ("SUCCEEDED", False),
+        ("CANCELLED", None, True),
+        ("CANCELLED", 2, False),
+        ("EXPIRED", None, True),
+        ("EXPIRED", 2, False),
+        ("PARTIALLY_SUCCEEDED", 2, False),
+        ("FAILED", 2, False),
+        ("SUCCEEDED", 2, False),
     ],
 )
-def test_jobs_that_may_have_no_answers(state: str, may_be_empty: bool) -> None:
+@pytest.mark.parametrize("count", ["successfulCount", "failedCount"])
+def test_jobs_that_may_have_no_answers(
+    state: str, count: str, executed: int | None, may_be_empty: bool
+) -> None:
     """Answers whose file is late would count as not executed, and be paid again."""
-    stats = {"successfulCount": "2"}
-    result = vertex_batch(job(f"JOB_STATE_{state}", completionStats=stats)).result
-    assert result is not None
-    assert result["may_be_empty"] is may_be_empty
+    stats = {count: str(executed or 0)}
+    batch = vertex_batch(job(f"JOB_STATE_{state}", completionStats=stats))
+    assert batch.result is not None
+    assert batch.result["may_be_empty"] is may_be_empty
+    assert batch.executed == executed
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_statuses(status: object, phase: BatchPhase) -> None:
 @pytest.mark.parametrize(
     ("fields", "phase"),
     [
-        ({"output_file_id": "", "error_file_id": None}, BatchPhase.REJECTED),
+        ({"output_file_id": "", "error_file_id": None}, BatchPhase.ENDED),  # named later
         ({"errors": {"data": [{"code": "c"}]}}, BatchPhase.ENDED),
         (
             {"errors": {"data": [{"code": "c"}]}, "request_counts": {"completed": None}},

@@ -45,6 +45,7 @@ def batch_of(record: Mapping[str, Any]) -> ProviderBatch:
         status=status or "unknown",
         created_at=instant_of(record.get("created_at")),
         counts=counts,
+        executed=sum((counts or {}).get(name, 0) for name in ("succeeded", "errored")) or None,
         result=result if has_ended else None,
         is_partial=has_ended and any((counts or {}).get(name, 0) > 0 for name in _PARTIAL),
     )

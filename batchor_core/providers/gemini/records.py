@@ -46,6 +46,7 @@ def developer_batch(operation: Mapping[str, Any]) -> ProviderBatch:
     elif _inlined_in(output):
         result = {"inlined_in": batch_id}
     error = field(operation, "error") or field(batch, "error")
+    counts = _counts(field(batch, "batchStats"), _DEVELOPER_COUNTS)
     phase = _phase(status, has_results=bool(result))
     if phase is BatchPhase.WORKING and field(operation, "done") is True:
         phase = BatchPhase.REJECTED if error else BatchPhase.ENDED
@@ -56,10 +57,11 @@ def developer_batch(operation: Mapping[str, Any]) -> ProviderBatch:
         key=_text_or_none(field(batch, "displayName")),
         upload_ref=_text_or_none(field(batch, "inputConfig", "fileName")),
         created_at=instant_of(field(batch, "createTime")),
-        counts=_counts(field(batch, "batchStats"), _DEVELOPER_COUNTS),
+        counts=counts,
+        # Google keeps no answers of what expired or was cancelled: nothing to wait for (facts 1.3).
+        executed=None if status in _PARTIAL else _executed(counts),
         result=result,
         fault=batch_fault(error) if phase is BatchPhase.REJECTED else None,
-        # Results that are merely late must not be taken for what was never executed.
         is_partial=status in _PARTIAL or (phase is BatchPhase.ENDED and _is_rest(status, result)),
     )
 
@@ -72,6 +74,7 @@ def vertex_batch(job: Mapping[str, Any]) -> ProviderBatch:
     """
     status = _status_of(job)
     stats = _counts(field(job, "completionStats"), _VERTEX_COUNTS)
+    executed = _executed(stats)
     phase = _phase(status, has_results=bool(stats and stats.get("completed")))
     is_partial = phase is BatchPhase.ENDED and status != "succeeded"
     uris = field(job, "inputConfig", "gcsSource", "uris")
@@ -80,8 +83,8 @@ def vertex_batch(job: Mapping[str, Any]) -> ProviderBatch:
         "output_prefix": _text_or_none(
             field(job, "outputConfig", "gcsDestination", "outputUriPrefix")
         ),
-        # Others say that there are answers: files that are merely late are waited for.
-        "may_be_empty": status in _PARTIAL,
+        # All else says that there are answers: files that are merely late are waited for.
+        "may_be_empty": status in _PARTIAL and not executed,
     }
     rejected = phase is BatchPhase.REJECTED
     return ProviderBatch(
@@ -92,6 +95,7 @@ def vertex_batch(job: Mapping[str, Any]) -> ProviderBatch:
         upload_ref=_text_or_none(uris[0]) if isinstance(uris, list) and uris else None,
         created_at=instant_of(field(job, "createTime")),
         counts=stats,
+        executed=executed,
         result=result,
         fault=batch_fault(field(job, "error")) if rejected else None,
         is_partial=is_partial,
@@ -116,6 +120,11 @@ def _phase(status: str, *, has_results: bool) -> BatchPhase:
     if status == "failed":
         return BatchPhase.REJECTED
     return BatchPhase.WORKING  # pending, running, cancelling, and words we do not know
+
+
+def _executed(counts: Mapping[str, int] | None) -> int | None:
+    found = counts or {}
+    return (found.get("completed", 0) + found.get("failed", 0)) or None
 
 
 def _is_rest(status: str, result: Mapping[str, Any]) -> bool:

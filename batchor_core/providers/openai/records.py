@@ -48,7 +48,9 @@ def batch_of(record: Mapping[str, Any]) -> ProviderBatch:
         "output_file_id": id_of(record, "output_file_id"),
         "errors_file_id": id_of(record, "error_file_id"),
     }
-    phase = _phase(status, record, has_results=any(result.values()))
+    counts = _counts(record.get("request_counts"))
+    executed = (counts or {}).get("completed", 0) + (counts or {}).get("failed", 0)
+    phase = _phase(status, record, counts or {}, has_results=any(result.values()))
     fault, lines = None, None
     if phase is BatchPhase.REJECTED:
         fault, lines = batch_fault(record.get("errors"))
@@ -59,7 +61,8 @@ def batch_of(record: Mapping[str, Any]) -> ProviderBatch:
         key=key if isinstance(key, str) else None,
         upload_ref=id_of(record, "input_file_id"),
         created_at=instant_of(record.get("created_at")),
-        counts=_counts(record.get("request_counts")),
+        counts=counts,
+        executed=executed or None,
         result=result,
         fault=fault,
         line_faults=lines,
@@ -67,19 +70,16 @@ def batch_of(record: Mapping[str, Any]) -> ProviderBatch:
     )
 
 
-def _phase(status: str, record: Mapping[str, Any], *, has_results: bool) -> BatchPhase:
+def _phase(
+    status: str, record: Mapping[str, Any], counts: Mapping[str, int], *, has_results: bool
+) -> BatchPhase:
     if status in _ENDED:
         return BatchPhase.ENDED
     if status in _REJECTED:
         # Azure names result files for batches that failed validation, too.
-        ran = has_results and (_ran(record.get("request_counts")) or not record.get("errors"))
-        return BatchPhase.ENDED if ran else BatchPhase.REJECTED
+        has_run = has_results and (counts.get("failed") or not record.get("errors"))
+        return BatchPhase.ENDED if counts.get("completed") or has_run else BatchPhase.REJECTED
     return BatchPhase.WORKING  # validating, in_progress, finalizing, and words we do not know
-
-
-def _ran(counts: object) -> bool:
-    seen = _counts(counts) or {}
-    return any(seen.get(name, 0) > 0 for name in ("completed", "failed"))
 
 
 def _counts(counts: object) -> dict[str, int] | None:
