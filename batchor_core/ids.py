@@ -16,7 +16,14 @@ _SEGMENT_LIMIT_BYTES = 200
 _HASH_CHARS = 16
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: read aloud without doubt
 CHUNK_TOKEN_CHARS = 8
-_SUBMISSION_KEY = re.compile(r"(.+)/(\d{1,9})-([a-z0-9]+)/(sub_[a-z0-9]+)", re.DOTALL)
+_SUBMISSION_KEY = re.compile(
+    r"(.+)/(\d{1,9})-([a-z0-9]+)/(sub_[a-z0-9]+)/(store_[a-z0-9]+)", re.DOTALL
+)
+
+
+def new_store_id() -> str:
+    """Return a fresh identity of a store: ``store_`` and 12 characters."""
+    return f"store_{_random_text(12)}"
 
 
 def new_run_id() -> str:
@@ -55,9 +62,11 @@ class SubmissionKey:
     chunk_seq: int
     chunk_token: str
     submission_id: str
+    store_id: str
 
     def __str__(self) -> str:
-        return f"{self.run_id}/{self.chunk_seq}-{self.chunk_token}/{self.submission_id}"
+        chunk = f"{self.chunk_seq}-{self.chunk_token}"
+        return f"{self.run_id}/{chunk}/{self.submission_id}/{self.store_id}"
 
 
 def parse_submission_key(text: str | None) -> SubmissionKey | None:
@@ -65,9 +74,13 @@ def parse_submission_key(text: str | None) -> SubmissionKey | None:
     found = _SUBMISSION_KEY.fullmatch(text or "")
     if found is None:
         return None
-    run_id, seq, token, submission_id = found.groups()
+    run_id, seq, token, submission_id, store_id = found.groups()
     return SubmissionKey(
-        run_id=run_id, chunk_seq=int(seq), chunk_token=token, submission_id=submission_id
+        run_id=run_id,
+        chunk_seq=int(seq),
+        chunk_token=token,
+        submission_id=submission_id,
+        store_id=store_id,
     )
 
 

@@ -100,6 +100,7 @@ class BatchRunner:
         self.artifacts = open_artifacts(artifacts, storage, scratch)
         self.namespace = namespace
         self._owner = LeaseOwner()
+        self._probe = probe
         self._executor = Executor(self.store, self.artifacts, self._clock, self._owner, probe)
         self._connect = connect
         self._adapters: list[tuple[ProviderConfig, BatchProvider]] = []
@@ -316,6 +317,7 @@ class BatchRunner:
                 owner=self._owner,
                 lease_s=stored.timing.lease_s,
                 is_dry=is_dry,
+                probe=self._probe,
             ).run(since)
 
     def prune_artifacts(

@@ -175,6 +175,18 @@ CRASH_POINTS: tuple[CrashPoint, ...] = (
         repairer="nobody has to",
         cost="nothing",
     ),
+    CrashPoint(
+        name="reconcile.adopted",
+        leaves="batches of a restored store that it does not know yet",
+        repairer="reconcile, once more",
+        cost="nothing",
+    ),
+    CrashPoint(
+        name="reconcile.cancelled",
+        leaves="twins at the provider that are not cancelled yet",
+        repairer="reconcile, once more",
+        cost="what the twins answer until then",
+    ),
 )
 """In the order in which a run may pass them."""
 

@@ -13,14 +13,12 @@ from enum import StrEnum
 
 from batchor_core.clock import Clock
 from batchor_core.errors import RunNotFoundError, StoreError
-from batchor_core.executor.cycle import LeaseKeeper, LeaseOwner
+from batchor_core.executor.cycle import LeaseKeeper, LeaseOwner, Probe, no_probe
 from batchor_core.ids import SubmissionKey, parse_submission_key
 from batchor_core.model.records import (
     ChunkRecord,
     NewSubmission,
     RunRecord,
-    ScopeLimits,
-    SubmissionRecord,
 )
 from batchor_core.model.states import ChunkState, SubmissionState
 from batchor_core.providers.protocol import BatchPhase, BatchProvider, ProviderBatch
@@ -41,9 +39,9 @@ class Finding(StrEnum):
     ENDED = "ended"
     """The same, but it had ended already: what it answered was paid for and is not used."""
     FOREIGN = "foreign"
-    """It carries no key of ours, or one of a run that this store does not know: left alone."""
+    """It carries no key of ours, or that of another store or of a run unknown here: left alone."""
     BUSY = "busy"
-    """Its run is being advanced, or its queue is full: reconcile again."""
+    """Its run is being advanced: reconcile again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +63,7 @@ class Reconciliation:
         owner: Who takes leases.
         lease_s: Seconds of the leases under which batches are adopted.
         is_dry: Only tell what would be done.
+        probe: Called at each point where a crash would leave something behind; for tests.
     """
 
     store: Store
@@ -73,6 +72,7 @@ class Reconciliation:
     owner: LeaseOwner
     lease_s: float
     is_dry: bool
+    probe: Probe = no_probe
 
     def run(self, since: datetime | None) -> Iterator[Reconciled]:
         """Yield what became of each batch that was created after ``since``, newest first.
@@ -99,6 +99,8 @@ class Reconciliation:
         return Finding.KNOWN if known else Finding.FOREIGN
 
     def _reconcile(self, batch: ProviderBatch, key: SubmissionKey) -> Finding:
+        if key.store_id != self.store.store_id:
+            return Finding.FOREIGN
         try:
             run = self.store.get_run(key.run_id)
         except RunNotFoundError:
@@ -115,6 +117,7 @@ class Reconciliation:
         if not self.is_dry:
             logger.warning("run %s: cancelling twin batch %s", run.run_id, batch.batch_id)
             self.provider.cancel(batch.batch_id)
+            self.probe("reconcile.cancelled")
         return Finding.CANCELLED
 
     def _chunk(self, run: RunRecord, key: SubmissionKey) -> ChunkRecord | None:
@@ -132,22 +135,16 @@ class Reconciliation:
         if keeper is None:
             return Finding.BUSY
         try:
-            intent = self.store.intend(
-                keeper.lease, self._intent(batch, key, run, chunk), ScopeLimits(), is_paid=True
-            )
-            if not isinstance(intent, SubmissionRecord):
-                return Finding.BUSY
-            self.store.allow_create(
-                keeper.lease, key.submission_id, batch.upload_ref, server_time=batch.created_at
-            )
-            self.store.activate(
+            self.store.adopt(
                 keeper.lease,
-                key.submission_id,
+                self._intent(batch, key, run, chunk),
+                upload_ref=batch.upload_ref,
+                created_at=batch.created_at,
                 provider_batch_id=batch.batch_id,
                 provider_status=batch.status,
                 next_poll_at=self.clock.now(),
-                adopted=True,
             )
+            self.probe("reconcile.adopted")
         except StoreError:
             logger.exception("run %s: batch %s is not adopted", run.run_id, batch.batch_id)
             return Finding.BUSY

@@ -292,6 +292,7 @@ def _commit(
         chunk_seq=next_seq,
         chunk_token=chunk.token,
         submission_id=submission_id,
+        store_id=cycle.store.store_id,
     )
     submission = NewSubmission(
         submission_id=submission_id,

@@ -102,6 +102,7 @@ def _intent(cycle: Cycle, chunk: ChunkRecord) -> NewSubmission:
         chunk_seq=chunk.seq,
         chunk_token=chunk.token,
         submission_id=new_submission_id(),
+        store_id=cycle.store.store_id,
     )
     return NewSubmission(
         submission_id=key.submission_id,

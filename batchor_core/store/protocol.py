@@ -212,6 +212,14 @@ class StoreHealth:
 class Store(Protocol):
     """A control plane."""
 
+    @property
+    def store_id(self) -> str:
+        """What tells it from all other stores; provider batches carry it.
+
+        A copy, such as a backup that was restored, is the same store.
+        """
+        ...
+
     def close(self) -> None:
         """Give back connections. Idempotent."""
         ...
@@ -562,8 +570,6 @@ class Store(Protocol):
         lease: Lease,
         submission: NewSubmission,
         limits: ScopeLimits,
-        *,
-        is_paid: bool = False,
     ) -> SubmissionRecord | ScopeFull | OverBudget:
         """Reserve room in the scope and record the intent, or say why there is no room.
 
@@ -576,8 +582,25 @@ class Store(Protocol):
         the reservations of those that may still cost something (of an ended one, until it is
         collected) and this one have to fit into the run's budget, and the same over all submissions
         of the scope that were intended since midnight UTC into the day's. Before anything of the
-        run was sent, all its ready chunks have to. With ``is_paid``,
-        for a batch that exists at the provider already, budgets do not matter.
+        run was sent, all its ready chunks have to.
+        """
+        ...
+
+    def adopt(
+        self,
+        lease: Lease,
+        submission: NewSubmission,
+        *,
+        upload_ref: str | None,
+        created_at: datetime | None,
+        provider_batch_id: str,
+        provider_status: str,
+        next_poll_at: datetime,
+    ) -> SubmissionRecord:
+        """Record a submission whose batch exists at the provider already: it becomes ``active``.
+
+        Neither limits nor budgets matter to what is sent and paid. ``created_at`` is by the
+        provider's clock.
         """
         ...
 

@@ -6,8 +6,8 @@ import pytest
 
 from batchor_core.errors import RunNotFoundError
 from batchor_core.model.policies import BudgetPolicy
-from batchor_core.model.records import ScopeLimits, SubmissionRecord, Usage
-from batchor_core.model.states import ChunkState, RunControlState
+from batchor_core.model.records import Usage
+from batchor_core.model.states import ChunkState, RunControlState, SubmissionState
 from batchor_core.store.protocol import BUDGET_PAUSE, OverBudget, Store
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
@@ -190,8 +190,16 @@ class BudgetContract:
         chunk = driver.seal(cost_usd=5.0)
         _over(driver, chunk.seq)
         submission = new_submission("run_a", chunk)
-        taken = store.intend(driver.lease, submission, ScopeLimits(), is_paid=True)
-        assert isinstance(taken, SubmissionRecord)
+        taken = store.adopt(
+            driver.lease,
+            submission,
+            upload_ref="u",
+            created_at=clock.now(),
+            provider_batch_id="b",
+            provider_status="in_progress",
+            next_poll_at=clock.now(),
+        )
+        assert (taken.state, taken.provider_batch_id) == (SubmissionState.ACTIVE, "b")
 
 
 class CostContract:

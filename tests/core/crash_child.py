@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from batchor_core import BatchRunner, Run
+from batchor_core import BatchJob, BatchRunner, Run
 from batchor_core.errors import WaitTimeoutError
+from batchor_core.executor.reconcile import Finding
 from batchor_core.planning import tokens
 from tests.core.world import START, job_for
 
@@ -53,7 +54,14 @@ class Killer:
 
 
 def drive(
-    *, base_url: str, folder: str, probe: str, nth: int, options: dict[str, Any], cancels: bool
+    *,
+    base_url: str,
+    folder: str,
+    probe: str,
+    nth: int,
+    options: dict[str, Any],
+    cancels: bool,
+    restores: bool,
 ) -> None:
     """Run a whole job in this process, unless it is killed on the way."""
     os.environ["NO_PROXY"] = "127.0.0.1"
@@ -64,13 +72,17 @@ def drive(
         clock=RemoteClock(base_url),
         probe=Killer(probe, nth),
     )
-    run = runner.start(job_for(base_url, **options), run_id="run-1")
-    finish(run, cancels=cancels)
+    drive_run(runner, job_for(base_url, **options), cancels=cancels, restores=restores)
     os._exit(SURVIVED)
 
 
-def finish(run: Run, *, cancels: bool) -> Run:
-    """Drive a run to its end; one that is to be cancelled is cancelled while it works."""
+def drive_run(runner: BatchRunner, job: BatchJob, *, cancels: bool, restores: bool) -> Run:
+    """Drive a run to its end: cancel it while it works, or reconcile it first, if so wanted."""
+    if restores:
+        runner.open(job, run_id="run-1")
+        while any(each.finding is Finding.BUSY for each in runner.reconcile()):
+            runner._clock.sleep(10)  # the lease of the dead runs out
+    run = runner.start(job, run_id="run-1")
     if cancels and not run.is_finished:
         try:
             run.wait(60)

@@ -2,6 +2,7 @@
 
 import ast
 import multiprocessing
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,10 @@ import pytest
 import batchor_core.executor
 from batchor_core import BatchRunner
 from batchor_core.executor.probes import PROBES
+from batchor_core.executor.submit import RUN_TAG
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy
-from tests.core.crash_child import KILLED, SURVIVED, drive, finish
+from batchor_core.planning import tokens
+from tests.core.crash_child import KILLED, SURVIVED, drive, drive_run
 from tests.core.world import World, check_conserved, check_paid_once, job_for, open_world
 
 CREATE = {"route": "batches.create"}
@@ -31,6 +34,8 @@ class Scenario:
     faults: tuple[Mapping[str, Any], ...] = ()
     count: int = 6
     cancels: bool = False
+    restores: bool = False
+    twins: bool = False
     answered: int = 0
     once: frozenset[str] = field(default_factory=frozenset)
 
@@ -47,6 +52,8 @@ class Scenario:
         """Let the faults be in force, and rows be answered by an earlier run."""
         if self.answered:
             world.run(self.answered, run_id="earlier")
+        if self.restores:
+            _restore(world, self)
         world.sim.faults(*self.faults)
 
 
@@ -94,6 +101,8 @@ SCENARIOS = {
     ),
     "cancelled": Scenario(probes=("cancel.called", "cancel.asked"), cancels=True),
     "answered before": Scenario(probes=("reuse.written", "reuse.committed"), answered=4),
+    "restored": Scenario(probes=("reconcile.adopted",), restores=True),
+    "restored beside twins": Scenario(probes=("reconcile.cancelled",), restores=True, twins=True),
 }
 CASES = [
     (name, probe, nth)
@@ -129,7 +138,9 @@ def test_every_probe_of_the_source_is_listed_and_crashed_at() -> None:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Any, Any]]:
     """Worlds in which a child has been killed, by case; the children run side by side."""
     with ExitStack() as stack:
-        stack.enter_context(pytest.MonkeyPatch.context()).setenv("NO_PROXY", "127.0.0.1")
+        patches = stack.enter_context(pytest.MonkeyPatch.context())
+        patches.setenv("NO_PROXY", "127.0.0.1")
+        patches.setattr(tokens, "load_vocabulary", lambda model: None)
         worlds = {
             case: stack.enter_context(open_world(tmp_path_factory.mktemp("crash")))
             for case in CASES
@@ -151,6 +162,7 @@ def _run_child(world: World, name: str, probe: str, nth: int) -> int | None:
             "nth": nth,
             "options": scenario.options,
             "cancels": scenario.cancels,
+            "restores": scenario.restores,
         },
     )
     with ENDS_ARE_READ:
@@ -181,7 +193,7 @@ def test_exception_within_one_process(worlds: Any, name: str, probe: str, nth: i
     runner = world.new_runner(probe=trap)
     job = job_for(world.sim.openai_base_url, **scenario.options)
     with pytest.raises(_TrapError):
-        finish(runner.start(job, run_id="run-1"), cancels=scenario.cancels)
+        drive_run(runner, job, cancels=scenario.cancels, restores=scenario.restores)
     go_on_and_check(world, scenario, runner)
 
 
@@ -190,6 +202,29 @@ def test_child_that_is_not_killed_finishes(world: World, monkeypatch: pytest.Mon
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")  # keys are never stored
     assert _run_child(world, "retries", "no such probe", 1) == SURVIVED
     check_conserved(world.runner.get_run("run-1"), 6)
+
+
+def _restore(world: World, scenario: Scenario) -> None:
+    """Restore a store from before its run was sent; each of its batches may have a twin."""
+    options = {name: value for name, value in scenario.options.items() if name != "rows"}
+    run = world.open(scenario.count, **options)
+    run.ingest()
+    backup = world.folder / "backup.sqlite3"
+    world.runner.store.close()
+    shutil.copy(world.db, backup)
+    run.advance()
+    provider, tags = run.plan.provider, {RUN_TAG: "run-1"}
+    store = world.runner.store
+    sent = {submission.chunk_seq: submission.key for submission in store.list_submissions("run-1")}
+    for chunk in store.list_chunks("run-1") if scenario.twins else ():
+        with world.runner.artifacts.local(chunk.requests) as path:
+            upload = provider.upload(path, key="twin")
+            key = sent[chunk.seq].replace("/sub_", "/sub_twin")
+            provider.create(upload_ref=upload.ref, path=path, key=key, tags=tags, timeout_s=9)
+    world.close_runners()
+    for name in world.folder.glob("state.sqlite3*"):
+        name.unlink()
+    shutil.copy(backup, world.db)
 
 
 class _TrapError(Exception):
@@ -211,8 +246,9 @@ class _Trap:
 def go_on_and_check(world: World, scenario: Scenario, runner: BatchRunner | None = None) -> None:
     """Finish a run that was cut short, and look at what came of it."""
     job = job_for(world.sim.openai_base_url, **scenario.options)
-    run = (runner or world.runner).start(job, run_id="run-1")
-    finish(run, cancels=scenario.cancels)
+    run = drive_run(
+        runner or world.runner, job, cancels=scenario.cancels, restores=scenario.restores
+    )
     check_conserved(run, scenario.count)
     check_paid_once(world)
     live = [b for b in world.sim.state.ledger_report()["batches"].values() if _works(b)]

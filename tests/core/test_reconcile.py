@@ -1,14 +1,18 @@
 """A store that was restored from a backup learns again what was sent after it."""
 
 import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from batchor_core import BatchRunner, ChunkPolicy, RunState
 from batchor_core.executor.reconcile import Finding
 from batchor_core.ids import SubmissionKey, parse_submission_key
-from tests.core.world import World, check_conserved, check_paid_once
+from tests.core.test_every_provider import every_provider
+from tests.core.world import World, Worlds, check_conserved, check_paid_once
 
 
 def _backup(world: World, to: Path) -> None:
@@ -74,16 +78,22 @@ def test_twins_are_cancelled_and_strangers_left_alone(world: World) -> None:
     (chunk,) = world.runner.store.list_chunks("run-1")
     provider = run.plan.provider
     twin = SubmissionKey(
-        run_id="run-1", chunk_seq=0, chunk_token=chunk.token, submission_id="sub_twin"
+        run_id="run-1",
+        chunk_seq=0,
+        chunk_token=chunk.token,
+        submission_id="sub_twin",
+        store_id=world.runner.store.store_id,
     )
+    another = replace(twin, store_id="store_another")
     request = world.folder / "twin.jsonl"
     request.write_bytes(run.plan.encoder.line("x-0", b'{"model":"m","input":"x"}'))
-    for key in (str(twin), "somebody/else", str(twin).replace("run-1", "unknown")):
+    for key in (str(twin), str(another), "somebody/else", str(twin).replace("run-1", "unknown")):
         upload = provider.upload(request, key="twin")
         provider.create(upload_ref=upload.ref, path=request, key=key, tags={}, timeout_s=9)
 
     findings = {each.key: each.finding for each in world.runner.reconcile()}
     assert findings.pop(str(twin)) is Finding.CANCELLED
+    assert findings.pop(str(another)) is Finding.FOREIGN
     assert findings.pop("somebody/else") is Finding.FOREIGN
     assert findings.pop(str(twin).replace("run-1", "unknown")) is Finding.FOREIGN
     assert list(findings.values()) == [Finding.KNOWN]
@@ -95,7 +105,11 @@ def test_chunk_that_is_another_one_now_is_not_adopted(world: World) -> None:
     run.ingest()
     (chunk,) = world.runner.store.list_chunks("run-1")
     key = SubmissionKey(
-        run_id="run-1", chunk_seq=0, chunk_token="another2", submission_id="sub_lost"
+        run_id="run-1",
+        chunk_seq=0,
+        chunk_token="another2",
+        submission_id="sub_lost",
+        store_id=world.runner.store.store_id,
     )
     assert chunk.token != key.chunk_token
     request = world.folder / "lost.jsonl"
@@ -111,7 +125,34 @@ def test_chunk_that_is_another_one_now_is_not_adopted(world: World) -> None:
 @pytest.mark.parametrize("run_id", ["r", "a/b", "with spaces", "ü/0-abc/sub_x", "x" * 200])
 def test_keys_survive_the_round_trip(run_id: str) -> None:
     """A batch would be put back under another run, or under none."""
-    key = SubmissionKey(run_id=run_id, chunk_seq=7, chunk_token="abcdefgh", submission_id="sub_y")
+    key = SubmissionKey(
+        run_id=run_id,
+        chunk_seq=7,
+        chunk_token="abcdefgh",
+        submission_id="sub_y",
+        store_id="store_z",
+    )
     assert parse_submission_key(str(key)) == key
     assert parse_submission_key("run/0/sub_x") is None
     assert parse_submission_key(None) is None
+
+
+@every_provider
+def test_stores_that_share_an_account_leave_each_other_alone(worlds: Worlds, config: Any) -> None:
+    """Two laptops, or staging and production, would cancel each other's batches."""
+    mine = worlds()
+    runs = []
+    for name in ("mine", "theirs"):
+        mine.db = mine.folder / f"{name}.sqlite3"
+        mine.artifacts = mine.folder / name
+        runner = mine.new_runner()
+        job = mine.job(4, provider_config=config(mine.sim))
+        runs.append((runner, runner.open(job, run_id="run-1")))
+        runs[-1][1].advance()
+    for runner, _ in runs:
+        found = Counter(each.finding for each in runner.reconcile())
+        assert found == {Finding.KNOWN: 1, Finding.FOREIGN: 1}
+    for _, run in runs:
+        assert run.wait().status == "succeeded"
+        check_conserved(run, 4)
+    assert mine.batches() == 2

@@ -471,7 +471,7 @@ def test_the_order_of_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_the_ledger_knows_runs_by_their_names(world: World) -> None:
     """Whether a run paid twice could not be seen."""
-    for key in ("run-1/0-abcdefgh/sub_a", "run-1/0-zyxwvuts/sub_b"):
+    for key in ("run-1/0-abcdefgh/sub_a/store_a", "run-1/0-zyxwvuts/sub_b/store_a"):
         world.create([ask("x")], name=key)
     world.create([ask("x")], name="another")
     world.sim.advance_time(BATCH_SECONDS)

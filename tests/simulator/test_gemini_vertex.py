@@ -120,7 +120,7 @@ def test_the_sdks_typed_way(world: World) -> None:
 def test_labels_change_no_answer(world: World) -> None:
     """A request that is sent again under another id would not be known as the same one."""
     lines = [{"request": {**REQUEST, "labels": {"custom_id": f"aaaaaaaa-{i}"}}} for i in range(2)]
-    world.ended(world.create(world.put(*lines), name="run/0-aaaaaaaa/sub"))
+    world.ended(world.create(world.put(*lines), name="run/0-aaaaaaaa/sub/store_a"))
     first, second = world.answers()
     assert first["response"] == second["response"]
 

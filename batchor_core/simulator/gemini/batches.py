@@ -182,8 +182,8 @@ def plan_batch(options: SimulatorOptions, now: float, **fields: Any) -> GeminiBa
 
 def run_of(display_name: str) -> str:
     """The run that a submission's key names; empty for any other name."""
-    parts = display_name.rsplit("/", 2)
-    return parts[0] if len(parts) == 3 else ""
+    parts = display_name.rsplit("/", 3)
+    return parts[0] if len(parts) == 4 else ""
 
 
 def shown_page(

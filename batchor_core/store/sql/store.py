@@ -1,8 +1,11 @@
 """The store on SQLAlchemy: the sum of its aggregates, and how it is opened."""
 
 import os
+from functools import cached_property
 from types import TracebackType
 from typing import Self
+
+from sqlalchemy import select
 
 from batchor_core.clock import Clock, SystemClock
 from batchor_core.store.protocol import StoreHealth
@@ -26,6 +29,7 @@ from batchor_core.store.sql.scopes import Scopes
 from batchor_core.store.sql.setbacks import Setbacks
 from batchor_core.store.sql.submissions import Submissions
 from batchor_core.store.sql.sweeps import Sweeps
+from batchor_core.store.sql.tables import stores
 from batchor_core.store.sql.transaction import Listener
 from batchor_core.store.sql.waiters import Waiters
 
@@ -70,6 +74,12 @@ class SqlStore(
         except BaseException:
             database.close()
             raise
+
+    @cached_property
+    def store_id(self) -> str:
+        """See ``Store.store_id``."""
+        with self._read() as tx:
+            return str(tx.execute(select(stores.c.store_id)).scalar_one())
 
     def check(self) -> StoreHealth:
         """See ``Store.check``."""

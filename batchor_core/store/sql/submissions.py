@@ -63,47 +63,46 @@ class Submissions(Aggregate):
         lease: Lease,
         submission: NewSubmission,
         limits: ScopeLimits,
-        *,
-        is_paid: bool = False,
     ) -> SubmissionRecord | ScopeFull | OverBudget:
         """See ``Store.intend``."""
-        if submission.run_id != lease.run_id:
-            raise StoreError(
-                f"submission {submission.submission_id!r} is of run {submission.run_id!r}, "
-                f"the lease is of run {lease.run_id!r}"
-            )
         with self._fenced(lease) as tx:
-            over = None if is_paid else over_budget(tx, submission)
-            if over is not None:
-                return over
-            full = refusal(tx, submission, limits)
-            if full is not None:
-                return full
-            chunk = move_chunk(tx, lease.run_id, submission.chunk_seq, ChunkState.SUBMITTED)
-            tx.execute(
-                insert(submissions).values(
-                    {column.name: getattr(submission, column.name) for column in _NEW_COLUMNS}
-                    | _NOTHING_COUNTED
-                    | {
-                        "state": SubmissionState.INTENDED,
-                        "fencing_token": lease.token,
-                        "intended_at": tx.now,
-                        "retries_packed": False,
-                        "is_provisional": False,
-                    }
-                )
-            )
-            append_event(
-                tx,
-                lease.run_id,
-                "submission.intended",
-                submission_id=submission.submission_id,
-                chunk_seq=chunk.seq,
-                item_count=chunk.item_count,
-                reserved_tokens=submission.reserved_tokens,
-                reserved_cost_usd=submission.reserved_cost_usd,
-            )
+            refused = over_budget(tx, submission) or refusal(tx, submission, limits)
+            if refused is not None:
+                return refused
+            _intend(tx, lease, submission)
             return load_submission(tx, submission.submission_id)
+
+    def adopt(
+        self,
+        lease: Lease,
+        submission: NewSubmission,
+        *,
+        upload_ref: str | None,
+        created_at: datetime | None,
+        provider_batch_id: str,
+        provider_status: str,
+        next_poll_at: datetime,
+    ) -> SubmissionRecord:
+        """See ``Store.adopt``; one transaction, since an intent without its batch is sent again."""
+        with self._fenced(lease) as tx:
+            _intend(tx, lease, submission)
+            _change_intended(
+                tx,
+                lease,
+                submission.submission_id,
+                upload_ref=upload_ref,
+                create_server_time=created_at,
+            )
+            return _activate(
+                tx,
+                lease,
+                submission.submission_id,
+                provider_batch_id=provider_batch_id,
+                provider_status=provider_status,
+                next_poll_at=next_poll_at,
+                adopted=True,
+                is_provisional=False,
+            )
 
     def allow_create(
         self,
@@ -178,26 +177,16 @@ class Submissions(Aggregate):
     ) -> SubmissionRecord:
         """See ``Store.activate``."""
         with self._fenced(lease) as tx:
-            activated = _move(
+            return _activate(
                 tx,
                 lease,
                 submission_id,
-                SubmissionState.ACTIVE,
                 provider_batch_id=provider_batch_id,
                 provider_status=provider_status,
                 next_poll_at=next_poll_at,
-                activated_at=tx.now,
+                adopted=adopted,
                 is_provisional=is_provisional,
             )
-            append_event(
-                tx,
-                lease.run_id,
-                "submission.activated",
-                submission_id=submission_id,
-                provider_batch_id=provider_batch_id,
-                adopted=adopted,
-            )
-            return activated
 
     def disprove(self, lease: Lease, submission_id: str, *, reason: str) -> SubmissionRecord:
         """See ``Store.disprove``."""
@@ -464,6 +453,55 @@ def _move(
     key = {"run_id": lease.run_id, "submission_id": submission_id}
     change_state(tx, submissions, key, SUBMISSION_TRANSITIONS, target, **values)
     return load_submission(tx, submission_id)
+
+
+def _intend(tx: Transaction, lease: Lease, submission: NewSubmission) -> None:
+    if submission.run_id != lease.run_id:
+        raise StoreError(
+            f"submission {submission.submission_id!r} is of run {submission.run_id!r}, "
+            f"the lease is of run {lease.run_id!r}"
+        )
+    chunk = move_chunk(tx, lease.run_id, submission.chunk_seq, ChunkState.SUBMITTED)
+    tx.execute(
+        insert(submissions).values(
+            {column.name: getattr(submission, column.name) for column in _NEW_COLUMNS}
+            | _NOTHING_COUNTED
+            | {
+                "state": SubmissionState.INTENDED,
+                "fencing_token": lease.token,
+                "intended_at": tx.now,
+                "retries_packed": False,
+                "is_provisional": False,
+            }
+        )
+    )
+    append_event(
+        tx,
+        lease.run_id,
+        "submission.intended",
+        submission_id=submission.submission_id,
+        chunk_seq=chunk.seq,
+        item_count=chunk.item_count,
+        reserved_tokens=submission.reserved_tokens,
+        reserved_cost_usd=submission.reserved_cost_usd,
+    )
+
+
+def _activate(
+    tx: Transaction, lease: Lease, submission_id: str, *, adopted: bool, **values: Any
+) -> SubmissionRecord:
+    activated = _move(
+        tx, lease, submission_id, SubmissionState.ACTIVE, activated_at=tx.now, **values
+    )
+    append_event(
+        tx,
+        lease.run_id,
+        "submission.activated",
+        submission_id=submission_id,
+        provider_batch_id=activated.provider_batch_id,
+        adopted=adopted,
+    )
+    return activated
 
 
 def _create_in_doubt(

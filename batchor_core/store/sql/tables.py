@@ -52,6 +52,9 @@ def _run_id(*, primary_key: bool = False) -> Column[str]:
     return Column("run_id", Text, target, nullable=False, primary_key=primary_key)
 
 
+stores = Table("batchor_stores", metadata, Column("store_id", Text, primary_key=True))
+"""One row: the store itself."""
+
 runs = Table(
     "batchor_runs",
     metadata,

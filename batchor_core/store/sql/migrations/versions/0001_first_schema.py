@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from batchor_core.ids import new_store_id
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -12,6 +14,7 @@ _ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
+    _create_stores()
     _create_runs()
     _create_scopes()
     _create_chunks()
@@ -21,6 +24,15 @@ def upgrade() -> None:
     _create_waiters()
     _create_submissions()
     _create_heartbeats()
+
+
+def _create_stores() -> None:
+    stores = op.create_table(
+        "batchor_stores",
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("store_id", name=op.f("pk_batchor_stores")),
+    )
+    op.bulk_insert(stores, [{"store_id": new_store_id()}])
 
 
 def _create_runs() -> None:
