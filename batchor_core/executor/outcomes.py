@@ -194,6 +194,9 @@ class OutcomeFile:
     ) -> None:
         """Append rows; ``judged`` holds the columns that do not come from the answer itself."""
         columns = judged | {name: [getattr(a, name) for a in answers] for name in _ANSWER_COLUMNS}
+        # More of them cached than there are would make up for what other rows have cost.
+        cached_of = map(min, columns["cached_input_tokens"], columns["input_tokens"])
+        columns["cached_input_tokens"] = list(cached_of)
         usage = [columns[name] for name in _USAGE_COLUMNS]
         usage.append([answer.cache_write_tokens for answer in answers])
         self._tokens = [total + sum(each) for total, each in zip(self._tokens, usage, strict=True)]

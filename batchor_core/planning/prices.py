@@ -53,8 +53,11 @@ class Price:
         output_tokens: int,
         cache_write_tokens: int = 0,
     ) -> float:
-        """Return US dollars; ``input_tokens`` includes those read from and written to a cache."""
-        fresh = input_tokens - cached_input_tokens - cache_write_tokens
+        """Return US dollars; ``input_tokens`` includes those read from and written to a cache.
+
+        Some hosts leave the cached ones out of it: a cost is never negative.
+        """
+        fresh = max(0, input_tokens - cached_input_tokens - cache_write_tokens)
         write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
         return (
             fresh * self.input_usd

@@ -15,7 +15,7 @@ from batchor_core.providers.gemini.config import GeminiProviderConfig
 from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.openai.config import OpenAIProviderConfig
 from batchor_core.providers.registry import ProviderConfig
-from batchor_core.providers.wire import count_of, text_of
+from batchor_core.providers.wire import text_of, tokens_in
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -164,7 +164,7 @@ def _gemini_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _sum(usage: Mapping[str, Any], *names: str) -> int:
-    return sum(count_of(usage.get(name)) or 0 for name in names)
+    return sum(tokens_in(usage.get(name)) for name in names)
 
 
 def _model_in(path: str) -> str:

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from batchor_core.providers.http_dates import http_date, server_time
 from batchor_core.providers.loose_json import decode_json
@@ -31,6 +33,11 @@ def object_of(content: bytes) -> dict[str, Any]:
     return decoded
 
 
+_MOST_TOKENS = 2**31
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=_MOST_TOKENS)]
+"""What ``tokens_in`` takes, for lines that are decoded by their types."""
+
+
 def count_of(value: object) -> int | None:
     """Return a count of 0 or more, which some hosts send as a text; None if it is none."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
@@ -40,6 +47,12 @@ def count_of(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value < 2**53 else None
+
+
+def tokens_in(value: object) -> int:
+    """Return a number of tokens; 0 for what no answer can have used, so that sums stay sound."""
+    count = count_of(value)
+    return count if count is not None and count <= _MOST_TOKENS else 0
 
 
 def id_of(record: Mapping[str, Any], field: str) -> str | None:

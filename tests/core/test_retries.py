@@ -1,5 +1,6 @@
 """What goes wrong with single answers, with whole batches and with calls, and what is done."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -153,8 +154,19 @@ class TestLines:
         assert "\u2028\u0085" in (run.results()[1].output_text or "")
         assert world.batches() == 1
 
-    def test_huge_numbers_of_tokens_do_no_harm(self, world: World) -> None:
-        """A count beyond 64 bits would crash every cycle of the run."""
+    @pytest.mark.parametrize(
+        "usage",
+        [
+            {"input_tokens": 2**63, "output_tokens": 10**400},
+            {"input_tokens": 2**53 - 1, "output_tokens": 2**53 - 1},
+            {"input_tokens": -5, "output_tokens": True},
+            {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 10**6}},
+        ],
+    )
+    def test_numbers_of_tokens_that_cannot_be_do_no_harm(
+        self, world: World, usage: dict[str, Any]
+    ) -> None:
+        """Sums beyond 64 bits would crash every cycle; a negative cost makes room in a budget."""
         run = world.open()
         run.advance()
         text = '{"type":"message","content":[{"type":"output_text","text":"x"}]}'
@@ -162,13 +174,17 @@ class TestLines:
             kind="bad_line",
             raw=(
                 f'{{"custom_id":"{_custom_id_of(run, 1).decode()}","response":{{"status_code":200,'
-                f'"body":{{"output":[{text}],"usage":{{"input_tokens":{2**63},'
-                f'"output_tokens":{10**400}}}}}}}}}'
+                f'"body":{{"output":[{text}],"usage":{json.dumps(usage)}}}}}}}'
             ),
             match=SECOND,
         )
         run.wait()
         assert run.status == "succeeded"
+        frame = run.results_frame().collect()
+        assert frame["batch_input_tokens"].max() < 2**31
+        costs = frame["batch_cost_usd"].to_list()
+        assert min(costs) >= 0
+        assert run.summary().usage.cost_usd == pytest.approx(sum(costs))
 
 
 class TestAnswers:

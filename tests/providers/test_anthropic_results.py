@@ -282,7 +282,17 @@ def test_an_input_of_absurd_depth() -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "count"),
-    [("12", 12), (12.0, 12), (-3, 0), (True, 0), (10**30, 0), ("x", 0), (None, 0), ([], 0)],
+    [
+        ("12", 12),
+        (12.0, 12),
+        (-3, 0),
+        (True, 0),
+        (10**30, 0),
+        (2**32, 0),
+        ("x", 0),
+        (None, 0),
+        ([], 0),
+    ],
 )
 def test_token_counts(tokens: Any, count: int) -> None:
     """Costs would be wrong, or a number that no column holds would stop a run."""

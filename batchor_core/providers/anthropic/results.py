@@ -9,7 +9,7 @@ from batchor_core.providers.anthropic.faults import item_fault
 from batchor_core.providers.anthropic.usual_lines import usual_answer
 from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.protocol import Answer
-from batchor_core.providers.wire import MESSAGE_CHARS, count_of, one_line
+from batchor_core.providers.wire import MESSAGE_CHARS, one_line, tokens_in
 
 _COMPLETE = frozenset({"end_turn", "stop_sequence"})
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "pause_turn"})
@@ -148,7 +148,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _count(value: object) -> int:
-    return count_of(value) or 0
+    return tokens_in(value)
 
 
 def _text_or_none(value: object) -> str | None:

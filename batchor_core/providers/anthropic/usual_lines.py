@@ -9,20 +9,20 @@ from typing import Annotated, Literal
 import msgspec
 
 from batchor_core.providers.protocol import Answer
+from batchor_core.providers.wire import TokenCount
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _OutputDetails(msgspec.Struct, gc=False):
-    thinking_tokens: _Count = 0
+    thinking_tokens: TokenCount = 0
 
 
 class _Usage(msgspec.Struct, gc=False):
-    input_tokens: _Count
-    output_tokens: _Count
-    cache_creation_input_tokens: _Count | None = None
-    cache_read_input_tokens: _Count | None = None
+    input_tokens: TokenCount
+    output_tokens: TokenCount
+    cache_creation_input_tokens: TokenCount | None = None
+    cache_read_input_tokens: TokenCount | None = None
     output_tokens_details: _OutputDetails | None = None
 
 

@@ -10,7 +10,7 @@ from batchor_core.providers.gemini.usual_lines import usual_developer_answer, us
 from batchor_core.providers.gemini.wire import field, mapping_of
 from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.protocol import Answer
-from batchor_core.providers.wire import count_of
+from batchor_core.providers.wire import tokens_in
 
 _CODES = {
     "MAX_TOKENS": ItemErrorCode.TRUNCATED,
@@ -168,7 +168,7 @@ def _word(value: object) -> str:
 
 
 def _count(record: Mapping[str, Any], name: str) -> int:
-    return count_of(field(record, name)) or 0
+    return tokens_in(field(record, name))
 
 
 def _text_or_none(value: object) -> str | None:

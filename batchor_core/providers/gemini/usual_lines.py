@@ -10,18 +10,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from batchor_core.providers.protocol import Answer
-from batchor_core.providers.wire import count_of
+from batchor_core.providers.wire import TokenCount, tokens_in
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Filled = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _Usage(msgspec.Struct, gc=False, rename="camel"):
-    prompt_token_count: _Count
-    candidates_token_count: _Count
-    cached_content_token_count: _Count = 0
-    thoughts_token_count: _Count = 0
-    tool_use_prompt_token_count: _Count = 0
+    prompt_token_count: TokenCount
+    candidates_token_count: TokenCount
+    cached_content_token_count: TokenCount = 0
+    thoughts_token_count: TokenCount = 0
+    tool_use_prompt_token_count: TokenCount = 0
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -52,7 +51,7 @@ class _Vector(msgspec.Struct, gc=False):
 
 class _Embedded(msgspec.Struct, gc=False, rename="camel"):
     embedding: _Vector
-    token_count: _Count | str
+    token_count: TokenCount | str
 
 
 class _GeneratedLine(msgspec.Struct, gc=False):
@@ -113,9 +112,7 @@ def _usual_vector(line: bytes) -> Answer | None:
         vector = struct.pack(f"<{len(values)}f", *values)
     except (*_UNUSUAL, OverflowError):
         return None
-    tokens = count_of(record.response.token_count)
-    if tokens is None:
-        return None
+    tokens = tokens_in(record.response.token_count)
     return Answer(custom_id=record.key, vectors=[vector], input_tokens=tokens)
 
 

@@ -8,7 +8,7 @@ from batchor_core.model.faults import ItemErrorCode, ItemFault
 from batchor_core.providers.loose_json import decode_json
 from batchor_core.providers.openai.faults import is_about_money, line_fault, unexecuted_fault
 from batchor_core.providers.protocol import Answer
-from batchor_core.providers.wire import MESSAGE_CHARS, count_of, one_line
+from batchor_core.providers.wire import MESSAGE_CHARS, count_of, one_line, tokens_in
 
 _RETRYABLE_CODES = frozenset({"server_error", "rate_limit_exceeded", "vector_store_timeout"})
 
@@ -81,7 +81,7 @@ def mapping_of(value: object) -> Mapping[str, Any]:
 def tokens_of(usage: Mapping[str, Any], name: str, detail: str | None = None) -> int:
     """Return a count of a usage object, or one in its details; 0 where there is none."""
     value = usage.get(name) if detail is None else mapping_of(usage.get(name)).get(detail)
-    return count_of(value) or 0
+    return tokens_in(value)
 
 
 def text_or_none(value: object) -> str | None:

@@ -9,26 +9,26 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 
 from batchor_core.providers.protocol import Answer
+from batchor_core.providers.wire import TokenCount
 
 _FLOAT_BYTES = 4
 _ONE = msgspec.Meta(min_length=1, max_length=1)
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _B = TypeVar("_B")
 
 
 class _InputDetails(msgspec.Struct, gc=False):
-    cached_tokens: _Count
-    cache_write_tokens: _Count = 0
+    cached_tokens: TokenCount
+    cache_write_tokens: TokenCount = 0
 
 
 class _OutputDetails(msgspec.Struct, gc=False):
-    reasoning_tokens: _Count
+    reasoning_tokens: TokenCount
 
 
 class _Usage(msgspec.Struct, gc=False):
-    input_tokens: _Count
-    output_tokens: _Count
+    input_tokens: TokenCount
+    output_tokens: TokenCount
     input_tokens_details: _InputDetails
     output_tokens_details: _OutputDetails
 
@@ -52,17 +52,17 @@ class _Body(msgspec.Struct, gc=False):
 
 
 class _ChatInputDetails(msgspec.Struct, gc=False):
-    cached_tokens: _Count = 0
-    cache_write_tokens: _Count = 0
+    cached_tokens: TokenCount = 0
+    cache_write_tokens: TokenCount = 0
 
 
 class _ChatOutputDetails(msgspec.Struct, gc=False):
-    reasoning_tokens: _Count = 0
+    reasoning_tokens: TokenCount = 0
 
 
 class _ChatUsage(msgspec.Struct, gc=False):
-    prompt_tokens: _Count
-    completion_tokens: _Count
+    prompt_tokens: TokenCount
+    completion_tokens: TokenCount
     prompt_tokens_details: _ChatInputDetails | None = None
     completion_tokens_details: _ChatOutputDetails | None = None
 
@@ -84,12 +84,12 @@ class _ChatBody(msgspec.Struct, gc=False):
 
 
 class _Vector(msgspec.Struct, gc=False):
-    index: _Count
+    index: TokenCount
     embedding: Annotated[bytes, msgspec.Meta(min_length=4)]
 
 
 class _VectorUsage(msgspec.Struct, gc=False):
-    prompt_tokens: _Count
+    prompt_tokens: TokenCount
 
 
 class _VectorBody(msgspec.Struct, gc=False):
