@@ -5,6 +5,7 @@ nowhere else in the core (a contract checks it), so that the rest may be rearran
 """
 
 from batchor_core.clock import Clock, SystemClock
+from batchor_core.durable import make_folder, publish
 from batchor_core.executor.budget import change_budget
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
 from batchor_core.executor.poll_account import Walk
@@ -81,9 +82,11 @@ __all__ = [
     "connect",
     "due_steps",
     "load_model",
+    "make_folder",
     "new_waiter_id",
     "open_sdk_client",
     "output_model_of",
     "path_segment",
+    "publish",
     "source_of",
 ]

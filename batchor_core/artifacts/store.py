@@ -22,6 +22,7 @@ from batchor_core.artifacts.spool import (
     held_folder,
     remove_leftovers,
 )
+from batchor_core.durable import make_folder, publish
 from batchor_core.errors import ArtifactAlteredError, ArtifactError, ArtifactMissingError
 from batchor_core.model.records import ArtifactRef
 
@@ -76,8 +77,6 @@ class ArtifactWriter:
             ArtifactError: It cannot be written (a full disk, say); nothing is left behind.
         """
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             self._file.close()
             self._publish(self._temporary, self._path)
         except OSError as exc:
@@ -147,7 +146,7 @@ class ArtifactStore:
             return ArtifactWriter(temporary, path, self._upload)
         target = self._local_root / path
         try:
-            _make_folder(target.parent, self._local_root)
+            make_folder(target.parent, root=self._local_root, mode=_FOLDER_MODE)
             temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
             return ArtifactWriter(temporary, path, self._rename)
         except OSError as exc:
@@ -253,8 +252,7 @@ class ArtifactStore:
     def _rename(self, temporary: Path, path: str) -> None:
         assert self._local_root is not None
         target = self._local_root / path
-        temporary.replace(target)
-        _sync_folder(target.parent)
+        publish(temporary, target)
 
     def _upload(self, temporary: Path, path: str) -> None:
         assert self._remote is not None
@@ -282,9 +280,11 @@ class ArtifactStore:
             self._is_swept = True
             self.remove_leftovers()
         if self._local_root is not None:
-            _make_folder(self._local_root, self._local_root)
             folder = self._local_root / "spool"
-            _make_folder(folder, self._local_root)
+            try:
+                make_folder(folder, root=self._local_root, mode=_FOLDER_MODE)
+            except OSError as exc:
+                raise ArtifactError(f"cannot write under {self.root!r}: {exc}") from exc
             return str(folder)
         return self._spool.path
 
@@ -306,23 +306,3 @@ def _local_path(root: str) -> Path | None:
     if not found or protocol not in ("file", "local"):
         return None if found or "::" in root else Path(root)
     return Path(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename outlive a power failure: the name is part of the folder, not of the file."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows keeps names by itself
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _make_folder(folder: Path, root: Path) -> None:
-    """Make ``folder`` and what is missing above it, up to the root, all with mode 0700."""
-    if folder.is_dir():
-        return
-    if folder != root:
-        _make_folder(folder.parent, root)
-    folder.mkdir(mode=_FOLDER_MODE, parents=folder == root, exist_ok=True)

@@ -17,6 +17,7 @@ from typing import TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from batchor_core.durable import make_folder, publish
 from batchor_core.errors import ConfigurationError
 from batchor_core.ids import path_segment
 from batchor_core.results.export import cell, json_lines, rows_of
@@ -75,7 +76,7 @@ def append(finished: FinishedItems, run_id: str, schema: pa.Schema, path: str) -
 
 def _append_parts(finished: FinishedItems, run_id: str, schema: pa.Schema, folder: Path) -> int:
     """Write one Parquet file for each ``ITEMS_AT_ONCE`` items; return where they begin."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     name = path_segment(run_id)
     pattern = re.compile(re.escape(name) + r"\.\d{12}-(\d{12})\.parquet")
     names = [pattern.fullmatch(each.name) for each in folder.iterdir()]
@@ -87,7 +88,7 @@ def _append_parts(finished: FinishedItems, run_id: str, schema: pa.Schema, folde
         target = folder / f"{name}.{first:012d}-{last:012d}.parquet"
         temporary = folder / f".{target.name}.tmp"
         pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(target)
+        publish(temporary, target)
     return begin
 
 
@@ -113,7 +114,7 @@ def _note(note: Path, run_id: str, sequence: int, size_bytes: int) -> None:
     temporary = note.with_name(f"{note.name}.tmp")
     known = {"run_id": run_id, "sequence": sequence, "size_bytes": size_bytes}
     temporary.write_text(json.dumps(known))
-    temporary.replace(note)
+    publish(temporary, note)
 
 
 def _position(note: Path, run_id: str, path: Path) -> tuple[int, int]:

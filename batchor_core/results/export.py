@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from batchor_core.durable import publish
 from batchor_core.errors import ConfigurationError
 
 _Writer = Callable[[Iterable[pa.Table], pa.Schema, Path], int]
@@ -52,7 +53,7 @@ def _replacing(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         yield temporary
-        temporary.replace(target)
+        publish(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from upath import UPath
 
 from batchor_core import ConfigurationError
+from batchor_core.integration import make_folder, publish
 from batchor_dagster.asset.pandas_frames import arrow_of_pandas, is_pandas_frame
 from batchor_dagster.resources.parquet_layout import ParquetLayout
 
@@ -181,11 +182,11 @@ def _staged(path: UPath) -> Iterator[Path]:
     """Yield a local file to write; move or upload it to ``path`` if the block succeeds."""
     if path.protocol in _LOCAL_PROTOCOLS:
         target = Path(path.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         try:
             yield temporary
-            temporary.replace(target)
+            publish(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
         return

@@ -238,6 +238,21 @@ class TestAtomicity:
         with store.local(put(store)) as path:
             assert path.read_bytes() == b"hello"
 
+    def test_new_names_are_durable_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After a power failure the records would point at files that are not there."""
+        synced = set()
+
+        def note(descriptor: int) -> None:
+            synced.add(os.fstat(descriptor).st_ino)
+
+        monkeypatch.setattr(os, "fsync", note)
+        ref = put(LocalArtifactStore(tmp_path / "new" / "root"))
+        file = tmp_path / "new" / "root" / ref.path
+        above = [parent for parent in file.parents if parent.is_relative_to(tmp_path)]
+        assert {path.stat().st_ino for path in [file, *above]} == synced
+
     def test_a_root_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         """The message would not say where to look."""
         (tmp_path / "root").write_text("a file")

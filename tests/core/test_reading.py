@@ -12,6 +12,7 @@ import pytest
 from batchor_core import BatchItem, Run
 from batchor_core.errors import ConfigurationError
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy
+from batchor_core.results import appending
 from tests.core.world import Verdict, World, statuses
 
 TWOS = ChunkPolicy(max_requests=2)
@@ -141,8 +142,18 @@ def test_a_run_cancelled_before_anything_was_sent(world: World) -> None:
     assert (by_id(items), after) == (by_id(run.results()), 7)
 
 
-def _full_disk(_: object) -> None:
+def _full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _full_disk_after(call: Callable[..., None], times: int) -> Callable[..., None]:
+    """Let a call pass so often, and then find no space left."""
+    left = [call] * times
+
+    def once_more(*arguments: object) -> None:
+        (left.pop() if left else _full_disk)(*arguments)
+
+    return once_more
 
 
 SUFFIXES = pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out"])
@@ -208,7 +219,7 @@ class TestAppend:
         run = world.run(4)
         path = tmp_path / name
         with monkeypatch.context() as patch:
-            patch.setattr("os.fsync", _full_disk)
+            patch.setattr(appending, "_note", _full_disk_after(appending._note, 1))
             with pytest.raises(ConfigurationError, match="No space left"):
                 run.append_terminal_results(str(path))
         assert path.stat().st_size
