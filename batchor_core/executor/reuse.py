@@ -80,7 +80,7 @@ def settle_duplicates(cycle: Cycle) -> bool:
     if not cycle.plan.job.reuse.within_run:
         return False
     ready = _ready(cycle)
-    held = [chunk for chunk in ready if chunk.awaits_own]
+    held = [chunk for chunk in ready if chunk.is_duplicate]
     if not held or len(held) < len(ready) or _is_anything_open(cycle):
         return False
     answers = EarlierAnswers(cycle, [cycle.run.run_id], "request")
@@ -112,7 +112,7 @@ def _hold_duplicates(cycle: Cycle) -> bool:
     seen = pl.Series([], dtype=pl.Binary)
     did = False
     for chunk in _ready(cycle):
-        if chunk.awaits_own:  # by an earlier cycle: what it asks is sent by another chunk
+        if chunk.is_duplicate:  # by an earlier cycle: what it asks is sent by another chunk
             continue
         items = items_of(cycle, chunk)
         keys = pl.Series(items["request_key"].cast(pa.binary()).combine_chunks())
@@ -132,7 +132,7 @@ def _hold(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, is_new: pa.Array) -
     for is_held, mask in ((False, is_new), (True, pc.invert(is_new))):
         part = items.filter(mask)
         if part.num_rows:
-            position = Position(seq=seq + len(parts), parent_seq=chunk.seq, awaits_own=is_held)
+            position = Position(seq=seq + len(parts), parent_seq=chunk.seq, is_duplicate=is_held)
             parts += recut(cycle, [(chunk, part)], position)
     cycle.store.split_chunk(cycle.lease, chunk.seq, parts)
 
@@ -283,7 +283,7 @@ def _commit(
     rest_items = parts.items.filter(pc.invert(parts.is_answered))
     rest = None
     if rest_items.num_rows:
-        position = Position(seq=seq + 1, parent_seq=chunk.seq, awaits_own=chunk.awaits_own)
+        position = Position(seq=seq + 1, parent_seq=chunk.seq, is_duplicate=chunk.is_duplicate)
         [rest] = recut(cycle, [(chunk, rest_items)], position)
     key = SubmissionKey(
         run_id=cycle.run.run_id,

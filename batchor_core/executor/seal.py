@@ -32,7 +32,7 @@ class Position:
     seq: int
     round: int = 0
     parent_seq: int | None = None
-    awaits_own: bool = False
+    is_duplicate: bool = False
     is_again: bool = False
 
 
@@ -114,7 +114,7 @@ class ChunkWriter:
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             cost_usd=plan.cost(input_tokens, 0, output_tokens),
-            awaits_own=self._position.awaits_own,
+            is_duplicate=self._position.is_duplicate,
         )
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ def submit(cycle: Cycle) -> bool:
     now = cycle.clock.now()
     did |= settle_duplicates(cycle)
     for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
-        if chunk.awaits_own or chunk.is_unwanted:
+        if chunk.is_duplicate or chunk.is_unwanted:
             continue
         if chunk.not_before is not None and chunk.not_before > now:
             continue

@@ -18,7 +18,7 @@ from batchor_core.store.sql.members import (
 )
 from batchor_core.store.sql.runs import load_run, note_predecessor, supersede_run, write_control
 from batchor_core.store.sql.tables import runs
-from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
+from batchor_core.store.sql.transaction import Aggregate, Transaction, lock_run
 from batchor_core.store.sql.waiters import add_waiter, move_waiters, run_of_waiter
 
 ATTACHED = "attached"
@@ -75,7 +75,7 @@ class Claims(Aggregate):
                 return ClaimResult(run_id=run_id, attached=False, superseded=holder, joined=joined)
             if holder != run_id:
                 write_control(tx, run_id, RunControlState.CANCEL, ATTACHED)
-                touch_run(tx, holder)
+                lock_run(tx, holder)
             joined = add_waiter(tx, holder, waiter)
             return ClaimResult(run_id=holder, attached=holder != run_id, joined=joined)
 
@@ -133,7 +133,7 @@ def _take_over(tx: Transaction, holder: str, run_id: str, claims: Sequence[Membe
 
 def _open_members(tx: Transaction, run_id: str, claims: Sequence[MemberClaim]) -> None:
     insert_members(tx, run_id, claims, is_open=True)
-    touch_run(tx, run_id)
+    lock_run(tx, run_id)
     append_event(
         tx,
         run_id,

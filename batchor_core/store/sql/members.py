@@ -11,7 +11,7 @@ from batchor_core.model.states import ChunkState, RunState
 from batchor_core.store.protocol import MemberClaim
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.tables import chunks, members, runs, waiters
-from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, touch_run
+from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, lock_run
 
 _IDENTITIES_PER_QUERY = 500
 _COMPLETE_RUNS = 3
@@ -25,7 +25,7 @@ class Members(Aggregate):
     def note_members(self, run_id: str, members: Sequence[MemberClaim]) -> None:
         """See ``Store.note_members``."""
         with self._write() as tx:
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             insert_members(tx, run_id, members, is_open=False)
             append_event(tx, run_id, "members.noted", members=len(members))
 
@@ -72,7 +72,7 @@ class Members(Aggregate):
     def release_members(self, run_id: str, identities: Sequence[Identity] | None = None) -> None:
         """See ``Store.release_members``."""
         with self._write() as tx:
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             close_members(tx, run_id, identities)
 
 

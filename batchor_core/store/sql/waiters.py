@@ -20,8 +20,8 @@ from batchor_core.store.sql.tables import runs, waiters
 from batchor_core.store.sql.transaction import (
     Aggregate,
     Transaction,
+    lock_run,
     record_columns,
-    touch_run,
 )
 
 _COLUMNS = record_columns(waiters, Waiter)
@@ -127,7 +127,7 @@ class Waiters(Aggregate):
         changes = {"progress": progress, "payload": payload}
         values = {name: value for name, value in changes.items() if value is not None}
         with self._write() as tx:
-            touch_run(tx, waiter.run_id)
+            lock_run(tx, waiter.run_id)
             changed = tx.execute(
                 update(waiters)
                 .where(
@@ -167,7 +167,7 @@ class Waiters(Aggregate):
         with self._write() as tx:
             waiter = _load_waiter(tx, waiter_id)
             run_id = waiter.run_id
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             ended = tx.execute(
                 update(waiters)
                 .where(waiters.c.waiter_id == waiter_id, waiters.c.state.in_(sources))
