@@ -33,14 +33,14 @@ from batchor_core.results.by_member import MemberResults
 from batchor_core.sources.limited import LimitedItemSource
 from batchor_core.sources.members import MemberItemSource, MemberRows
 from batchor_core.sources.objects import source_of
-from batchor_core.store.protocol import (
+from batchor_core.store.orchestration import (
     ClaimResult,
     MemberClaim,
-    OpenWork,
-    Store,
+    OrchestratorStore,
     WaiterGroup,
     WaiterRequest,
 )
+from batchor_core.store.protocol import OpenWork
 
 __all__ = [
     "HEAVY_STEPS",
@@ -59,6 +59,7 @@ __all__ = [
     "MemberResults",
     "MemberRows",
     "OpenWork",
+    "OrchestratorStore",
     "Price",
     "PromptBuilder",
     "PromptTemplate",
@@ -66,7 +67,6 @@ __all__ = [
     "ProviderFactory",
     "ResultDeclaration",
     "RunRecord",
-    "Store",
     "SystemClock",
     "Waiter",
     "WaiterGroup",

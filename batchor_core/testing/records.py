@@ -20,13 +20,8 @@ from batchor_core.model.records import (
     Usage,
 )
 from batchor_core.model.states import RunState, SubmissionState
-from batchor_core.store.protocol import (
-    MemberClaim,
-    OverBudget,
-    ScopeFull,
-    Store,
-    WaiterRequest,
-)
+from batchor_core.store.orchestration import MemberClaim, OrchestratorStore, WaiterRequest
+from batchor_core.store.protocol import OverBudget, ScopeFull
 
 LEASE_S = 120.0
 
@@ -121,7 +116,7 @@ def waiter_request(
 class RunDriver:
     """Holds the lease of a fresh run and takes its chunks where a test wants them."""
 
-    def __init__(self, store: Store, clock: Clock, run_id: str = "run_a") -> None:
+    def __init__(self, store: OrchestratorStore, clock: Clock, run_id: str = "run_a") -> None:
         self.store = store
         self.clock = clock
         self.run_id = run_id

@@ -7,14 +7,14 @@ from sqlalchemy import select
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import RunControlState
-from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
+from batchor_core.store.orchestration import ClaimResult, MemberClaim, WaiterRequest
 from batchor_core.store.sql.engine import UniqueConflictError
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.members import (
     close_members,
-    find_open_members,
     flag_unwanted_chunks,
     insert_members,
+    open_members_of,
 )
 from batchor_core.store.sql.runs import load_run, note_predecessor, supersede_run, write_control
 from batchor_core.store.sql.tables import runs
@@ -36,7 +36,7 @@ class Claims(Aggregate):
         *,
         supersede: bool = False,
     ) -> ClaimResult:
-        """See ``Store.claim``. A claim of a waiter that is recorded already changes nothing."""
+        """See ``OrchestratorStore.claim``; with a waiter that is recorded it changes nothing."""
         try:
             return self._claim_once(run_id, members, waiter, supersede=supersede)
         except UniqueConflictError:
@@ -88,7 +88,7 @@ def _lock_holders(tx: Transaction, run_id: str, identities: Sequence[Identity]) 
     """
     locked: set[str] = set()
     while True:
-        held = find_open_members(tx, identities)
+        held = open_members_of(tx, identities)
         wanted = {run_id, *(member.run_id for member in held)} - locked
         if not wanted:
             return held

@@ -67,7 +67,7 @@ class Leases(Aggregate):
         return None if row is None else Lease(**row)
 
     def leased(self, run_ids: Iterable[str]) -> set[str]:
-        """See ``Store.leased``."""
+        """See ``OrchestratorStore.leased``."""
         statement = select(leases.c.run_id).where(*self._in_force())
         with self._read() as tx:
             return {
