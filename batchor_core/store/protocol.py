@@ -567,10 +567,6 @@ class Store(Protocol):
         """
         ...
 
-    def get_submission(self, submission_id: str) -> SubmissionRecord:
-        """Return one submission."""
-        ...
-
     def list_submissions(
         self, run_id: str, *, states: Iterable[SubmissionState] | None = None
     ) -> list[SubmissionRecord]:

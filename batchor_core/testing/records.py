@@ -186,7 +186,7 @@ class RunDriver:
         if state is SubmissionState.COLLECTED:
             free = outcomes(ok=chunk.item_count, usage=Usage(cost_usd=0.0))
             self.store.collect(self.lease, submission_id, free)
-        return self.store.get_submission(submission_id)
+        return submission_of(self.store, submission_id)
 
     def collect(self, chunk: ChunkRecord, collected: Collected) -> SubmissionRecord:
         """Bring a ready chunk all the way to ``done``."""
@@ -198,3 +198,13 @@ class RunDriver:
         """End ingestion and close the run."""
         self.store.finish_ingestion(self.lease, "fingerprint")
         return self.store.close_run(self.lease, state, **values)
+
+
+def submission_of(store: OrchestratorStore, submission_id: str) -> SubmissionRecord:
+    """Return one submission, whatever run it is of."""
+    return next(
+        submission
+        for run in store.list_runs()
+        for submission in store.list_submissions(run.run_id)
+        if submission.submission_id == submission_id
+    )

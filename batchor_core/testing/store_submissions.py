@@ -17,6 +17,7 @@ from batchor_core.testing.records import (
     new_chunk,
     new_submission,
     outcomes,
+    submission_of,
 )
 
 
@@ -126,7 +127,7 @@ class SubmissionContract:
             (1, ChunkState.DONE, 0),
             (2, ChunkState.READY, 0),
         ]
-        found = store.get_submission(submission.submission_id)
+        found = submission_of(store, submission.submission_id)
         assert (found.state, found.chunk_seq) == (SubmissionState.COLLECTED, 1)
         assert (found.ok_count, found.reused_count) == (2, 2)
         assert store.counts("run_a") == RunCounts(total=5, ok=2, reused=2, ready=3)
@@ -156,7 +157,7 @@ class SubmissionContract:
         assert allow(drivers[0], mine)
         assert not allow(drivers[1], theirs)
         assert allow(drivers[2], others)  # another account
-        assert store.get_submission(theirs).create_allowed_until is None
+        assert submission_of(store, theirs).create_allowed_until is None
         store.create_unknown(drivers[0].lease, mine, server_time=None, message="reset")
         assert not allow(drivers[1], theirs)
         assert store.has_create_in_doubt("keyless", clock.now() - timedelta(microseconds=1))
@@ -183,7 +184,7 @@ class SubmissionContract:
         chunk = driver.seal(3)
         submission = driver.intend(chunk)
         store.allow_create(driver.lease, submission.submission_id, None, server_time=None)
-        allowed = store.get_submission(submission.submission_id)
+        allowed = submission_of(store, submission.submission_id)
         active = store.activate(
             driver.lease,
             submission.submission_id,
@@ -218,7 +219,7 @@ class SubmissionContract:
         renewed = store.renew_lease(driver.lease, LEASE_S)
         asked_at = clock.now() - timedelta(seconds=3)
         store.allow_create(driver.lease, submission.submission_id, "file_1", server_time=asked_at)
-        allowed = store.get_submission(submission.submission_id)
+        allowed = submission_of(store, submission.submission_id)
         assert allowed.create_allowed_until == renewed.expires_at
         assert (allowed.upload_ref, allowed.create_server_time) == ("file_1", asked_at)
         active = driver.activate(submission.submission_id)
@@ -231,7 +232,7 @@ class SubmissionContract:
             submission.submission_id,
             outcomes(ok=2, failed=1, retry=1, reused_count=1, retry_at=retry_at, quarantined=2),
         )
-        assert done == store.get_submission(submission.submission_id)
+        assert done == submission_of(store, submission.submission_id)
         assert (done.ok_count, done.failed_count, done.retry_count) == (2, 1, 1)
         assert (done.retry_at, done.quarantined, done.retries_packed) == (retry_at, 2, False)
         assert done.provider_result == {"output_file": "f"}
@@ -277,12 +278,12 @@ class SubmissionContract:
         submission_id = driver.intend(driver.seal()).submission_id
         server_time = clock.now() - timedelta(seconds=2)
         store.create_unknown(driver.lease, submission_id, server_time=server_time, message="504")
-        submission = store.get_submission(submission_id)
+        submission = submission_of(store, submission_id)
         assert submission.state is SubmissionState.INTENDED
         assert submission.create_ended_at == clock.now()
         assert submission.create_server_time == server_time
         store.create_unknown(driver.lease, submission_id, server_time=None, message="again")
-        assert store.get_submission(submission_id).create_server_time == server_time
+        assert submission_of(store, submission_id).create_server_time == server_time
         driver.activate(submission_id)
         with pytest.raises(StaleTransitionError, match=r"wanted intended.*is active"):
             store.allow_create(driver.lease, submission_id, None, server_time=None)
@@ -296,7 +297,7 @@ class SubmissionContract:
         driver.end(submission.submission_id)
         with pytest.raises(RowConservationError, match="3 outcomes for 4 items"):
             store.collect(driver.lease, submission.submission_id, outcomes(ok=3))
-        found = store.get_submission(submission.submission_id)
+        found = submission_of(store, submission.submission_id)
         assert found.state is SubmissionState.ENDED
         store.collect(driver.lease, submission.submission_id, outcomes(ok=4))
         with pytest.raises(StaleTransitionError, match=r"wanted collected.*is collected"):
@@ -314,7 +315,7 @@ class SubmissionContract:
         )
         assert [(chunk.seq, chunk.round) for chunk in chunks] == [(2, 1), (3, 1)]
         assert store.counts("run_a") == RunCounts(total=6, ok=3, ready=3)
-        assert store.get_submission(one).retries_packed
+        assert submission_of(store, one).retries_packed
         with pytest.raises(StaleTransitionError, match="packed already"):
             store.pack_retries(driver.lease, [two], [new_chunk(1, round=1)])
 
@@ -368,13 +369,13 @@ class PollContract:
                 driver.lease, submission_id, until=until, missing=True, reason="404"
             )
         driver.end(submission_id)
-        ended = store.get_submission(submission_id)
+        ended = submission_of(store, submission_id)
         assert (ended.next_poll_at, ended.missing_polls) == (None, 0)
         for missing, counted in ((True, 1), (True, 2), (False, 0), (True, 1)):
             store.put_off_collect(
                 driver.lease, submission_id, until=until, missing=missing, reason="404"
             )
-            put_off = store.get_submission(submission_id)
+            put_off = submission_of(store, submission_id)
             assert (put_off.next_poll_at, put_off.missing_polls) == (until, counted)
         told = [e.data["reason"] for e in store.list_events("run_a") if "put_off" in e.kind]
         assert told == ["404"]
@@ -393,7 +394,7 @@ class PollContract:
                 next_poll_at=soon,
                 missing=True,
             )
-            assert store.get_submission(submission_id).missing_polls == missing
+            assert submission_of(store, submission_id).missing_polls == missing
         for _ in range(2):
             store.note_poll(
                 submission_id,
@@ -401,7 +402,7 @@ class PollContract:
                 provider_counts={"done": 1},
                 next_poll_at=soon,
             )
-        noted = store.get_submission(submission_id)
+        noted = submission_of(store, submission_id)
         assert (noted.missing_polls, noted.provider_status) == (0, "in_progress")
         assert (noted.provider_counts, noted.next_poll_at) == ({"done": 1}, soon)
         kinds = [event.kind for event in store.list_events("run_a")]
@@ -421,7 +422,7 @@ class PollContract:
             submission.submission_id, provider_status="failed", provider_result={}
         )
         assert not ended
-        assert store.get_submission(submission.submission_id) == submission
+        assert submission_of(store, submission.submission_id) == submission
 
     def test_polls_keep_the_note_that_cancel_was_asked(
         self, store: OrchestratorStore, clock: ManualClock
@@ -431,20 +432,20 @@ class PollContract:
         before = driver.submit(driver.seal())
         later = clock.now() + timedelta(seconds=30)
         store.note_cancel(before.submission_id, next_cancel_at=later)
-        asked = store.get_submission(before.submission_id)
+        asked = submission_of(store, before.submission_id)
         assert (asked.next_cancel_at, asked.next_poll_at) == (later, clock.now())
         soon = clock.now() + timedelta(seconds=20)
         store.note_polls([Poll(submission=before, status="finalizing")], soon)
         again = later + timedelta(seconds=30)
         store.note_cancel(before.submission_id, next_cancel_at=again)
-        found = store.get_submission(before.submission_id)
+        found = submission_of(store, before.submission_id)
         assert (found.provider_status, found.next_poll_at) == ("finalizing", soon)
         assert found.next_cancel_at == again
         kinds = [event.kind for event in store.list_events("run_a", limit=100)]
         assert kinds.count("submission.cancel_asked") == 1
         driver.end(before.submission_id)
         store.note_cancel(before.submission_id, next_cancel_at=later)  # it has ended meanwhile
-        assert store.get_submission(before.submission_id).next_cancel_at == again
+        assert submission_of(store, before.submission_id).next_cancel_at == again
 
 
 class ScopeContract:

@@ -20,6 +20,7 @@ from batchor_core.testing.records import (
     member,
     new_run,
     outcomes,
+    submission_of,
     waiter_request,
 )
 
@@ -328,7 +329,7 @@ class ManyPollsContract:
             Poll(submission=late, status="in_progress", counts={"done": 9}),
         ]
         assert store.note_polls(polls, later) == 1
-        seen = [store.get_submission(poll.submission.submission_id) for poll in polls]
+        seen = [submission_of(store, poll.submission.submission_id) for poll in polls]
         assert [s.provider_status for s in seen] == [
             "validating",
             "in_progress",
@@ -355,7 +356,7 @@ class ManyPollsContract:
         submission = driver.submit(driver.seal())
         later = clock.now() + timedelta(seconds=90)
         assert store.note_polls([Poll(submission=submission)], later) == 0
-        now = store.get_submission(submission.submission_id)
+        now = submission_of(store, submission.submission_id)
         assert (now.next_poll_at, now.provider_status) == (later, submission.provider_status)
 
     def test_accounts_are_found(self, store: OrchestratorStore, clock: ManualClock) -> None:
