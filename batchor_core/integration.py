@@ -34,14 +34,14 @@ from batchor_core.results.by_member import MemberResults
 from batchor_core.sources.limited import LimitedItemSource
 from batchor_core.sources.members import MemberItemSource, MemberRows
 from batchor_core.sources.objects import source_of
-from batchor_core.store.protocol import (
+from batchor_core.store.orchestration import (
     ClaimResult,
     MemberClaim,
-    OpenWork,
-    Store,
+    OrchestratorStore,
     WaiterGroup,
     WaiterRequest,
 )
+from batchor_core.store.protocol import OpenWork
 
 __all__ = [
     "HEAVY_STEPS",
@@ -60,6 +60,7 @@ __all__ = [
     "MemberResults",
     "MemberRows",
     "OpenWork",
+    "OrchestratorStore",
     "Price",
     "PromptBuilder",
     "PromptTemplate",
@@ -67,7 +68,6 @@ __all__ = [
     "ProviderFactory",
     "ResultDeclaration",
     "RunRecord",
-    "Store",
     "SystemClock",
     "Waiter",
     "WaiterGroup",

@@ -7,16 +7,16 @@ from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
 from batchor_core.clock import Clock
 from batchor_core.errors import ConfigurationError
 from batchor_core.home import default_home
-from batchor_core.store.protocol import Store
+from batchor_core.store.orchestration import OrchestratorStore
 from batchor_core.store.sql import PostgresStorage, SQLiteStorage
 
 MEMORY = "memory"
 
-StoragePlace = Store | str | os.PathLike[str] | None
+StoragePlace = OrchestratorStore | str | os.PathLike[str] | None
 ArtifactPlace = ArtifactStore | str | os.PathLike[str] | None
 
 
-def open_store(storage: StoragePlace, clock: Clock) -> Store:
+def open_store(storage: StoragePlace, clock: Clock) -> OrchestratorStore:
     """Open the control plane; see ``BatchRunner`` for what may be named."""
     if storage is None:
         return SQLiteStorage(default_home() / "state.sqlite3", clock=clock)

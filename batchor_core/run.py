@@ -22,8 +22,8 @@ from batchor_core.executor.budget import change_budget, check_affordable
 from batchor_core.executor.cycle import Attachment, Progress
 from batchor_core.executor.digests import member_fingerprints
 from batchor_core.executor.estimating import estimate_chunks
+from batchor_core.executor.fill_retry_run import open_retry_run
 from batchor_core.executor.plan import RunPlan
-from batchor_core.executor.retake import open_retry
 from batchor_core.job import encode_declaration
 from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import ChunkRecord, RunCounts, RunRecord, Usage
@@ -265,7 +265,7 @@ class Run(RunFiles):
         """
         self._parts()
         wanted = None if codes is None else sorted(set(codes))
-        record = open_retry(self._store, self._artifacts, self._record, run_id, wanted)
+        record = open_retry_run(self._store, self._artifacts, self._record, run_id, wanted)
         retry = Run(
             record=record,
             plan=self._plan,

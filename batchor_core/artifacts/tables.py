@@ -55,11 +55,3 @@ def outcome_schema(output: pa.Schema | None) -> pa.Schema:
     if output is not None:
         fields.append(pa.field(OUTPUT, pa.struct(list(output))))
     return pa.schema(fields)
-
-
-def items_schema(kept: pa.Schema) -> pa.Schema:
-    """Return the schema of items files of chunks of round 0."""
-    extra = [pa.field(METADATA, pa.string())]
-    if len(kept):
-        extra.append(pa.field(KEPT, pa.struct(list(kept))))
-    return pa.schema([*ITEM_FIELDS, *extra])

@@ -11,7 +11,7 @@ import click
 from batchor_core.artifacts.kinds import SENT_AND_RECEIVED, ArtifactKind
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
-from batchor_core.cli.options import Place, json_option, place_options, run_id_option
+from batchor_core.cli.options import StatePlace, json_option, place_options, run_id_option
 from batchor_core.cli.output import echo_table
 from batchor_core.providers.registry import connect_without_key
 from batchor_core.results.pruning import Pruned, prune_files
@@ -43,7 +43,7 @@ _kinds_option = click.option(
 @place_options
 @json_option
 def export_artifacts(
-    *, run_id: str, target: str, kinds: Sequence[str], place: Place, as_json: bool
+    *, run_id: str, target: str, kinds: Sequence[str], place: StatePlace, as_json: bool
 ) -> Exit:
     """Copy the files of a finished batch run elsewhere.
 
@@ -89,7 +89,7 @@ def prune_artifacts(
     namespace: str,
     kinds: Sequence[str],
     dry_run: bool,
-    place: Place,
+    place: StatePlace,
     as_json: bool,
 ) -> Exit:
     """Remove files of finished batch runs, for good.

@@ -6,7 +6,7 @@ from batchor_core.cli.driving import wait_command
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.job_options import budget_options
-from batchor_core.cli.options import Place, json_option, place_options, run_id_option
+from batchor_core.cli.options import StatePlace, json_option, place_options, run_id_option
 from batchor_core.cli.output import show_run
 from batchor_core.executor.budget import change_budget
 from batchor_core.model.policies import BudgetPolicy
@@ -18,7 +18,7 @@ from batchor_core.runner import BatchRunner
 @run_id_option
 @place_options
 @json_option
-def pause(*, run_id: str, place: Place, as_json: bool) -> Exit:
+def pause(*, run_id: str, place: StatePlace, as_json: bool) -> Exit:
     """Stop sending; what is in flight is collected.
 
     'batchor resume' lets the run go on.
@@ -37,7 +37,7 @@ def pause(*, run_id: str, place: Place, as_json: bool) -> Exit:
 @budget_options
 @place_options
 @json_option
-def resume(*, run_id: str, budget: BudgetPolicy, place: Place, as_json: bool) -> Exit:
+def resume(*, run_id: str, budget: BudgetPolicy, place: StatePlace, as_json: bool) -> Exit:
     """Let a paused batch run go on.
 
     It goes on when something drives it: a process that is at it already, or 'batchor wait'. One
@@ -57,7 +57,7 @@ def resume(*, run_id: str, budget: BudgetPolicy, place: Place, as_json: bool) ->
 @run_id_option
 @place_options
 @json_option
-def cancel(*, run_id: str, place: Place, as_json: bool) -> Exit:
+def cancel(*, run_id: str, place: StatePlace, as_json: bool) -> Exit:
     """End a batch run for good.
 
     Cancels its provider batches. What they have answered by then is paid, and collected by the

@@ -12,7 +12,7 @@ import click
 
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
-from batchor_core.cli.options import Place, json_option, place_options
+from batchor_core.cli.options import StatePlace, json_option, place_options
 from batchor_core.planning.prices import usd
 from batchor_core.results.costs import CostKey, CostLine, add, cost_lines
 
@@ -36,7 +36,7 @@ _WIDE = 200
 )
 @place_options
 @json_option
-def costs(*, by: CostKey, since: datetime | None, place: Place, as_json: bool) -> Exit:
+def costs(*, by: CostKey, since: datetime | None, place: StatePlace, as_json: bool) -> Exit:
     """Show what was paid, and what batch mode has saved.
 
     Counts what was collected, over all batch runs of the state, those of Dagster included. Reads

@@ -9,7 +9,7 @@ import click
 
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
-from batchor_core.cli.options import Place, json_option, place_options
+from batchor_core.cli.options import StatePlace, json_option, place_options
 from batchor_core.clock import SystemClock
 from batchor_core.doctor import Doctor, Finding, Health
 from batchor_core.providers.anthropic.config import AnthropicProviderConfig
@@ -46,7 +46,7 @@ def doctor(
     provider: str | None,
     model: str | None,
     base_url: str | None,
-    place: Place,
+    place: StatePlace,
     as_json: bool,
 ) -> Exit:
     """Check credentials, clock, state, files, vocabulary and prices.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import click
 
 from batchor_core.cli.exits import Exit, exit_of
-from batchor_core.cli.options import Place
+from batchor_core.cli.options import StatePlace
 from batchor_core.cli.progress import progress_of
 from batchor_core.errors import RunPausedError, WaitTimeoutError
 from batchor_core.model.states import RunState
@@ -43,7 +43,7 @@ def interruptible(how_to_go_on: str) -> Iterator[None]:
         raise click.exceptions.Exit(Exit.INTERRUPTED) from None
 
 
-def wait_command(run_id: str, place: Place) -> str:
+def wait_command(run_id: str, place: StatePlace) -> str:
     """Return the command that waits for a run."""
     return f"batchor wait --run-id {shlex.quote(run_id)}{place.flags}"
 

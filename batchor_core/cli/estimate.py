@@ -20,7 +20,7 @@ from batchor_core.cli.job_options import (
     prompt_options,
 )
 from batchor_core.cli.model_options import Model, model_options
-from batchor_core.cli.options import Place, json_option, place_options
+from batchor_core.cli.options import StatePlace, json_option, place_options
 from batchor_core.errors import BudgetExceededError
 from batchor_core.executor.budget import check_enforceable
 from batchor_core.job import BatchJob
@@ -55,7 +55,7 @@ def estimate(
     retry_policy: RetryPolicy,
     timing: TimingPolicy,
     budget: BudgetPolicy,
-    place: Place,
+    place: StatePlace,
     as_json: bool,
 ) -> Exit:
     """Tell what a job would cost, and send nothing.
@@ -77,7 +77,7 @@ def estimate(
     return show_estimate(job, place, as_json=as_json)
 
 
-def show_estimate(job: BatchJob, place: Place, *, as_json: bool) -> Exit:
+def show_estimate(job: BatchJob, place: StatePlace, *, as_json: bool) -> Exit:
     """Print what a job comes to.
 
     Raises:
@@ -104,7 +104,7 @@ def show_estimate(job: BatchJob, place: Place, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _open(place: Place) -> BatchRunner:
+def _open(place: StatePlace) -> BatchRunner:
     """Open the state, in which a provider's limits may be remembered, but make no new file."""
     if place.db_path and not place.db_path.expanduser().exists():
         return BatchRunner("memory")

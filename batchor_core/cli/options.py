@@ -44,7 +44,7 @@ def gathered(into: Callable[..., object], name: str, *options: Option) -> Option
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class StatePlace:
     """Where the state of batch runs is kept; all None: in ``$BATCHOR_HOME``.
 
     Attributes:
@@ -95,7 +95,7 @@ class Place:
 
 
 place_options = gathered(
-    Place,
+    StatePlace,
     "place",
     click.option(
         "--db-path",

@@ -7,7 +7,7 @@ import click
 
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
-from batchor_core.cli.options import Place, json_option, place_options
+from batchor_core.cli.options import StatePlace, json_option, place_options
 from batchor_core.cli.output import echo_table
 from batchor_core.executor.reconcile import Finding, Reconciled
 
@@ -24,7 +24,7 @@ from batchor_core.executor.reconcile import Finding, Reconciled
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @place_options
 @json_option
-def reconcile(*, since_hours: float, dry_run: bool, place: Place, as_json: bool) -> Exit:
+def reconcile(*, since_hours: float, dry_run: bool, place: StatePlace, as_json: bool) -> Exit:
     """Put the provider's batches back in their places after a restore.
 
     A store that was restored from a backup does not know what was sent after it. Run this before

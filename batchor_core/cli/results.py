@@ -4,7 +4,7 @@ import click
 
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
-from batchor_core.cli.options import Place, place_options, run_id_option
+from batchor_core.cli.options import StatePlace, place_options, run_id_option
 from batchor_core.providers.registry import connect_without_key
 from batchor_core.results.export import json_lines
 from batchor_core.run import Run
@@ -31,7 +31,9 @@ from batchor_core.run import Run
     help="Append what has finished since the last time, also while the run goes on.",
 )
 @place_options
-def results(*, run_id: str, output: str | None, combined: bool, append: bool, place: Place) -> Exit:
+def results(
+    *, run_id: str, output: str | None, combined: bool, append: bool, place: StatePlace
+) -> Exit:
     """Write the results of a finished batch run.
 
     One row for each row of the input, in the same order: item_id, the kept columns, the answer,

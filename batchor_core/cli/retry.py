@@ -6,7 +6,7 @@ from batchor_core.cli.driving import drive, interruptible, send, wait_command
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit
 from batchor_core.cli.options import (
-    Place,
+    StatePlace,
     json_option,
     place_options,
     run_id_option,
@@ -45,7 +45,7 @@ def retry(
     codes: tuple[str, ...],
     wait: bool,
     timeout_s: float | None,
-    place: Place,
+    place: StatePlace,
     as_json: bool,
 ) -> Exit:
     """Ask failed items of a finished batch run again.

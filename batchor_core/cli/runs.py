@@ -6,7 +6,7 @@ from batchor_core.cli.driving import drive, interruptible, wait_command
 from batchor_core.cli.examples import ExampleCommand
 from batchor_core.cli.exits import Exit, exit_of
 from batchor_core.cli.options import (
-    Place,
+    StatePlace,
     json_option,
     place_options,
     run_id_option,
@@ -24,7 +24,7 @@ from batchor_core.cli.output import Standing, show_run, show_runs
 )
 @place_options
 @json_option
-def status(*, run_id: str, refresh: bool, place: Place, as_json: bool) -> Exit:
+def status(*, run_id: str, refresh: bool, place: StatePlace, as_json: bool) -> Exit:
     """Show where a batch run stands.
 
     Reads the stored state only, and needs no key, unless --refresh is given. The exit status
@@ -48,7 +48,7 @@ def status(*, run_id: str, refresh: bool, place: Place, as_json: bool) -> Exit:
 )
 @place_options
 @json_option
-def list_(*, limit: int, place: Place, as_json: bool) -> Exit:
+def list_(*, limit: int, place: StatePlace, as_json: bool) -> Exit:
     """List the batch runs, newest first.
 
     Shows all runs of the state, those that Dagster has started included.
@@ -65,7 +65,7 @@ def list_(*, limit: int, place: Place, as_json: bool) -> Exit:
 @timeout_option
 @place_options
 @json_option
-def wait(*, run_id: str, timeout_s: float | None, place: Place, as_json: bool) -> Exit:
+def wait(*, run_id: str, timeout_s: float | None, place: StatePlace, as_json: bool) -> Exit:
     """Drive a batch run until it is finished.
 
     Exit status: 0 all items ok, 1 error, 3 finished with failed items, 4 paused, 5 cancelled,

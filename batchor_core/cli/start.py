@@ -20,7 +20,7 @@ from batchor_core.cli.job_options import (
     prompt_options,
 )
 from batchor_core.cli.model_options import Model, model_options
-from batchor_core.cli.options import Place, json_option, place_options, timeout_option
+from batchor_core.cli.options import StatePlace, json_option, place_options, timeout_option
 from batchor_core.cli.output import show_run
 from batchor_core.ids import new_run_id
 from batchor_core.job import OnChange, OnLost, OnUnresolved
@@ -112,7 +112,7 @@ def start(
     on_change: OnChange,
     budget: BudgetPolicy,
     dry_run: bool,
-    place: Place,
+    place: StatePlace,
     as_json: bool,
 ) -> Exit:
     """Send the rows of a file to a model.
@@ -162,6 +162,6 @@ def _reuse_policy(choice: bool | None, *, within_run: bool) -> ReusePolicy:
     return ReusePolicy(source="namespace" if choice else "off", within_run=within_run)
 
 
-def _go_on(run_id: str, place: Place) -> str:
+def _go_on(run_id: str, place: StatePlace) -> str:
     again = f"this command again, with --run-id {shlex.quote(run_id)}"
     return f"{wait_command(run_id, place)} (or {again})"

@@ -31,10 +31,10 @@ from batchor_core.executor.cycle import (
 from batchor_core.executor.due import HEAVY_STEPS, allowed_steps, due_steps
 from batchor_core.executor.finish import finish
 from batchor_core.executor.ingest import ingest
+from batchor_core.executor.pack_retries import pack_retries
 from batchor_core.executor.plan import RunPlan, check_host
 from batchor_core.executor.poll import AccountFaultError, poll
 from batchor_core.executor.recover import recover
-from batchor_core.executor.retry import retry
 from batchor_core.executor.submit import submit
 from batchor_core.executor.sweep import sweep
 from batchor_core.model.records import RunRecord, SubmissionRecord
@@ -231,7 +231,7 @@ _STEPS: tuple[tuple[str, Callable[[Cycle], bool]], ...] = (
     ("recover", recover),
     ("cancel", cancel),
     ("collect", collect),
-    ("retry", retry),
+    ("retry", pack_retries),
     ("ingest", ingest),
     ("submit", submit),
     ("finish", finish),

@@ -122,7 +122,7 @@ def _due_of_chunk(chunk: ChunkRecord, work: OpenWork, now: datetime) -> Iterator
         return
     if work.run.control is RunControlState.CANCEL or chunk.is_unwanted:
         yield Due(step="cancel", at=now)
-    elif chunk.awaits_own and (work.submissions or not all(c.awaits_own for c in work.chunks)):
+    elif chunk.is_duplicate and (work.submissions or not all(c.is_duplicate for c in work.chunks)):
         return  # what it waits for is not answered yet
     elif not work.is_blocked:
         yield Due(step="submit", at=max(chunk.not_before or now, work.scope_free_at or now))

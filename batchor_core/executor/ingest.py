@@ -16,9 +16,9 @@ from batchor_core.errors import (
 )
 from batchor_core.executor.cycle import Attachment, Cycle
 from batchor_core.executor.digests import RowsDigest, check_unique_ids
+from batchor_core.executor.fill_retry_run import fill_retry_run
 from batchor_core.executor.ingested import finish_rows, seal_rows
 from batchor_core.executor.requests import RequestReader, source_mark
-from batchor_core.executor.retake import retake
 from batchor_core.executor.seal import ChunkWriter, Position, open_chunk
 from batchor_core.model.records import ChunkRecord
 from batchor_core.planning.chunking import ChunkMeter
@@ -41,7 +41,7 @@ def ingest(cycle: Cycle) -> bool:
         SourceError: The input cannot be read, or two rows carry the same id.
     """
     if cycle.run.retry_of is not None:
-        return retake(cycle, cycle.run.retry_of)
+        return fill_retry_run(cycle, cycle.run.retry_of)
     if cycle.attachment is None:
         raise RunIngestionSourceRequiredError(
             f"run {cycle.run.run_id!r} was cut short while reading its input: start it again with "

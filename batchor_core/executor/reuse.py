@@ -19,9 +19,9 @@ from batchor_core.errors import RunNotFoundError
 from batchor_core.executor.answers import stored_answers, validated
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.earlier_answers import ANSWER_COLUMNS, EarlierAnswers
-from batchor_core.executor.lines import ItemLines
 from batchor_core.executor.outcomes import OkRow, OutcomeFile, OutcomeTotals
-from batchor_core.executor.seal import Position, open_chunk
+from batchor_core.executor.recut import items_of, next_seq, recut
+from batchor_core.executor.seal import Position
 from batchor_core.ids import SubmissionKey, new_submission_id
 from batchor_core.model.faults import ItemErrorCode
 from batchor_core.model.records import (
@@ -80,7 +80,7 @@ def settle_duplicates(cycle: Cycle) -> bool:
     if not cycle.plan.job.reuse.within_run:
         return False
     ready = _ready(cycle)
-    held = [chunk for chunk in ready if chunk.awaits_own]
+    held = [chunk for chunk in ready if chunk.is_duplicate]
     if not held or len(held) < len(ready) or _is_anything_open(cycle):
         return False
     answers = EarlierAnswers(cycle, [cycle.run.run_id], "request")
@@ -112,10 +112,9 @@ def _hold_duplicates(cycle: Cycle) -> bool:
     seen = pl.Series([], dtype=pl.Binary)
     did = False
     for chunk in _ready(cycle):
-        if chunk.awaits_own:  # by an earlier cycle: what it asks is sent by another chunk
+        if chunk.is_duplicate:  # by an earlier cycle: what it asks is sent by another chunk
             continue
-        with cycle.artifacts.local(chunk.items) as path:
-            items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
+        items = items_of(cycle, chunk)
         keys = pl.Series(items["request_key"].cast(pa.binary()).combine_chunks())
         is_new = keys.is_first_distinct() & ~keys.is_in(seen.implode())
         seen = pl.concat([seen, keys.filter(is_new)])
@@ -128,13 +127,13 @@ def _hold_duplicates(cycle: Cycle) -> bool:
 
 
 def _hold(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, is_new: pa.Array) -> None:
-    next_seq = 1 + max(c.seq for c in cycle.store.list_chunks(cycle.run.run_id))
+    seq = next_seq(cycle)
     parts: list[NewChunk] = []
     for is_held, mask in ((False, is_new), (True, pc.invert(is_new))):
         part = items.filter(mask)
         if part.num_rows:
-            position = Position(seq=next_seq + len(parts), parent_seq=chunk.seq, awaits_own=is_held)
-            parts.append(_cut_out(cycle, chunk, part, position))
+            position = Position(seq=seq + len(parts), parent_seq=chunk.seq, is_duplicate=is_held)
+            parts += recut(cycle, [(chunk, part)], position)
     cycle.store.split_chunk(cycle.lease, chunk.seq, parts)
 
 
@@ -165,8 +164,7 @@ def _predecessors(cycle: Cycle) -> list[str]:
 
 
 def _reuse_in(cycle: Cycle, chunk: ChunkRecord, earlier: EarlierAnswers) -> bool:
-    with cycle.artifacts.local(chunk.items) as path:
-        items = pq.read_table(path, columns=ITEMS_SCHEMA.names)
+    items = items_of(cycle, chunk)
     answers = earlier.to(keys := earlier.keys_of(cycle.run.run_id, items))
     if answers is None:
         return False
@@ -280,16 +278,16 @@ def _commit(
 ) -> None:
     """Replace the chunk by its answered part and the rest, in one transaction."""
     assert totals is not None
-    next_seq = 1 + max(c.seq for c in cycle.store.list_chunks(cycle.run.run_id))
-    answered = _answered_part(cycle, chunk, parts.items.filter(parts.is_answered), next_seq)
+    seq = next_seq(cycle)
+    answered = _answered_part(cycle, chunk, parts.items.filter(parts.is_answered), seq)
     rest_items = parts.items.filter(pc.invert(parts.is_answered))
     rest = None
     if rest_items.num_rows:
-        position = Position(seq=next_seq + 1, parent_seq=chunk.seq, awaits_own=chunk.awaits_own)
-        rest = _cut_out(cycle, chunk, rest_items, position)
+        position = Position(seq=seq + 1, parent_seq=chunk.seq, is_duplicate=chunk.is_duplicate)
+        [rest] = recut(cycle, [(chunk, rest_items)], position)
     key = SubmissionKey(
         run_id=cycle.run.run_id,
-        chunk_seq=next_seq,
+        chunk_seq=seq,
         chunk_token=chunk.token,
         submission_id=submission_id,
         store_id=cycle.store.store_id,
@@ -297,7 +295,7 @@ def _commit(
     submission = NewSubmission(
         submission_id=submission_id,
         run_id=cycle.run.run_id,
-        chunk_seq=next_seq,
+        chunk_seq=seq,
         key=str(key),
         account=cycle.run.account,
         credential=cycle.plan.provider.credential,
@@ -346,17 +344,4 @@ def _answered_part(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, seq: int) 
         input_tokens=0,
         output_tokens=0,
         cost_usd=0.0,
-        not_before=None,
     )
-
-
-def _cut_out(cycle: Cycle, chunk: ChunkRecord, items: pa.Table, position: Position) -> NewChunk:
-    """Write a chunk of some of the items, their lines cut out of the old one."""
-    with (
-        cycle.artifacts.local(chunk.requests) as path,
-        ItemLines(path) as lines,
-        open_chunk(cycle, position) as writer,
-    ):
-        for item, line in lines.of(items):
-            writer.add_again(item, line, item["attempts"])
-        return writer.seal()

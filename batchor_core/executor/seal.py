@@ -2,9 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -34,8 +32,7 @@ class Position:
     seq: int
     round: int = 0
     parent_seq: int | None = None
-    not_before: datetime | None = None
-    awaits_own: bool = False
+    is_duplicate: bool = False
     is_again: bool = False
 
 
@@ -117,8 +114,7 @@ class ChunkWriter:
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             cost_usd=plan.cost(input_tokens, 0, output_tokens),
-            not_before=self._position.not_before,
-            awaits_own=self._position.awaits_own,
+            is_duplicate=self._position.is_duplicate,
         )
 
     def close(self) -> None:
@@ -283,48 +279,3 @@ class PackedChunkWriter(ChunkWriter):
 
     def _places(self) -> tuple[Sequence[int], Sequence[int]]:
         return self._offsets, self._line_numbers
-
-
-class ChunkSeries:
-    """Packs items into as many chunks as the limits ask for, numbered from ``first_seq``.
-
-    Used where all chunks of one transaction are written before it: retries and splits.
-    """
-
-    def __init__(self, cycle: Cycle, first: Position) -> None:
-        self._cycle = cycle
-        self._next = first
-        self._stack = ExitStack()
-        self.sealed: list[NewChunk] = []
-        self.open: ChunkWriter | None = None
-
-    def writer(self) -> ChunkWriter:
-        """Return the open chunk, beginning one if there is none."""
-        if self.open is None:
-            self.open = self._stack.enter_context(open_chunk(self._cycle, self._next))
-        return self.open
-
-    def seal(self) -> None:
-        """Seal the open chunk, if it holds anything."""
-        if self.open is None or not len(self.open):
-            return
-        self.sealed.append(self.open.seal())
-        self.open = None
-        position = self._next
-        self._next = Position(
-            seq=position.seq + 1,
-            round=position.round,
-            parent_seq=position.parent_seq,
-            not_before=position.not_before,
-        )
-
-    def __enter__(self) -> "ChunkSeries":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()

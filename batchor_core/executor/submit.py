@@ -10,13 +10,15 @@ from pathlib import Path
 from batchor_core.errors import ProviderError
 from batchor_core.executor.budget import stop_over_budget
 from batchor_core.executor.cycle import Cycle
+from batchor_core.executor.recut import items_of, next_seq, recut
 from batchor_core.executor.remote_files import remove_remote_files
 from batchor_core.executor.reuse import reuse, settle_duplicates
-from batchor_core.executor.split import split_or_abandon
+from batchor_core.executor.seal import Position
 from batchor_core.ids import SubmissionKey, new_submission_id
-from batchor_core.model.faults import Fault, FaultKind
+from batchor_core.model.faults import Fault, FaultKind, ItemErrorCode
 from batchor_core.model.records import (
     ChunkRecord,
+    NewChunk,
     NewSubmission,
     ScopeLimits,
     SubmissionRecord,
@@ -51,7 +53,7 @@ def submit(cycle: Cycle) -> bool:
     now = cycle.clock.now()
     did |= settle_duplicates(cycle)
     for chunk in cycle.store.list_chunks(cycle.run.run_id, states=[ChunkState.READY]):
-        if chunk.awaits_own or chunk.is_unwanted:
+        if chunk.is_duplicate or chunk.is_unwanted:
             continue
         if chunk.not_before is not None and chunk.not_before > now:
             continue
@@ -66,7 +68,7 @@ def submit(cycle: Cycle) -> bool:
             stop_over_budget(cycle, intent)
             break
         elif intent.never_fits:
-            split_or_abandon(cycle, chunk, intent.reason)
+            _split_or_abandon(cycle, chunk, intent.reason)
             did = True
         else:
             _wait_for_room(cycle, intent)
@@ -226,13 +228,13 @@ def refuse(
     if fault.kind is FaultKind.ACCOUNT or _stays_missing(chunk, fault, upload_ref):
         cycle.pause(f"{fault.code}: {fault.message}")
     elif fault.kind is FaultKind.SIZE:
-        split_or_abandon(cycle, chunk, fault.message)
+        _split_or_abandon(cycle, chunk, fault.message)
     elif fault.kind is FaultKind.REJECTED:
         cycle.store.abandon_chunks(cycle.lease, [chunk.seq], fault.code, fault.message)
     elif fault.kind is FaultKind.CAPACITY:
         _remember(cycle, fault, delay_s)
         if chunk.refusals >= MOST_REFUSALS and _exceeds_alone(chunk, fault):
-            split_or_abandon(cycle, chunk, fault.message)
+            _split_or_abandon(cycle, chunk, fault.message)
 
 
 def _stays_missing(chunk: ChunkRecord, fault: Fault, upload_ref: str | None) -> bool:
@@ -262,3 +264,22 @@ def _wait_for_room(cycle: Cycle, full: ScopeFull) -> None:
     if full.retry_at is None:
         rest = cycle.in_seconds(cycle.plan.job.timing.poll_s)
         cycle.store.remember_limits(cycle.run.scope, ScopeLimits(), rest)
+
+
+def _split_or_abandon(cycle: Cycle, chunk: ChunkRecord, reason: str) -> None:
+    """Replace a ready chunk by two halves; a chunk of one item fails as too large.
+
+    A crash leaves the chunk ready, and files that nothing points at.
+    """
+    if chunk.item_count == 1:
+        code = ItemErrorCode.REQUEST_TOO_LARGE
+        cycle.store.abandon_chunks(cycle.lease, [chunk.seq], code, reason)
+        return
+    items, middle = items_of(cycle, chunk), chunk.item_count // 2
+    halves: list[NewChunk] = []
+    for half in (items.slice(0, middle), items.slice(middle)):
+        seq = next_seq(cycle) + len(halves)
+        position = Position(seq=seq, round=chunk.round, parent_seq=chunk.seq)
+        halves += recut(cycle, [(chunk, half)], position)
+    cycle.probe("split.sealed")
+    cycle.store.split_chunk(cycle.lease, chunk.seq, halves)

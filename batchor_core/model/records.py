@@ -125,7 +125,7 @@ class NewChunk:
         output_tokens: Upper estimate, reserved.
         cost_usd: Estimated cost of both; None where a price is unknown.
         not_before: Backoff: not submitted earlier.
-        awaits_own: Whether its items ask what others of the run ask as well: it is not sent, but
+        is_duplicate: Whether its items ask what others of the run ask as well: it is not sent, but
             gets their answers.
     """
 
@@ -141,7 +141,7 @@ class NewChunk:
     output_tokens: int
     cost_usd: float | None
     not_before: datetime | None = None
-    awaits_own: bool = False
+    is_duplicate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Copying a finished run's files elsewhere, with a manifest that lets anybody check them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -72,20 +72,6 @@ def export_files(
 def manifest_path(run_id: str) -> str:
     """Return where the manifest of a run's export lies below the target."""
     return f"{RunLayout(run_id=run_id).folder}/manifest.json"
-
-
-def verify_export(target: ArtifactStore, manifest: Mapping[str, Any]) -> int:
-    """Check every file that a manifest names; return their number.
-
-    Raises:
-        ArtifactMissingError: One is gone.
-        ArtifactAlteredError: One has another size or SHA-256.
-    """
-    for file in manifest["files"]:
-        ref = ArtifactRef(**{name: file[name] for name in ("path", "size_bytes", "sha256")})
-        with target.local(ref):
-            pass
-    return len(manifest["files"])
 
 
 def _check(run: RunRecord, kinds: tuple[ArtifactKind, ...]) -> None:

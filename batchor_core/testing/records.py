@@ -20,13 +20,8 @@ from batchor_core.model.records import (
     Usage,
 )
 from batchor_core.model.states import RunState, SubmissionState
-from batchor_core.store.protocol import (
-    MemberClaim,
-    OverBudget,
-    ScopeFull,
-    Store,
-    WaiterRequest,
-)
+from batchor_core.store.orchestration import MemberClaim, OrchestratorStore, WaiterRequest
+from batchor_core.store.protocol import OverBudget, ScopeFull
 
 LEASE_S = 120.0
 
@@ -121,7 +116,7 @@ def waiter_request(
 class RunDriver:
     """Holds the lease of a fresh run and takes its chunks where a test wants them."""
 
-    def __init__(self, store: Store, clock: Clock, run_id: str = "run_a") -> None:
+    def __init__(self, store: OrchestratorStore, clock: Clock, run_id: str = "run_a") -> None:
         self.store = store
         self.clock = clock
         self.run_id = run_id
@@ -191,7 +186,7 @@ class RunDriver:
         if state is SubmissionState.COLLECTED:
             free = outcomes(ok=chunk.item_count, usage=Usage(cost_usd=0.0))
             self.store.collect(self.lease, submission_id, free)
-        return self.store.get_submission(submission_id)
+        return submission_of(self.store, submission_id)
 
     def collect(self, chunk: ChunkRecord, collected: Collected) -> SubmissionRecord:
         """Bring a ready chunk all the way to ``done``."""
@@ -203,3 +198,13 @@ class RunDriver:
         """End ingestion and close the run."""
         self.store.finish_ingestion(self.lease, "fingerprint")
         return self.store.close_run(self.lease, state, **values)
+
+
+def submission_of(store: OrchestratorStore, submission_id: str) -> SubmissionRecord:
+    """Return one submission, whatever run it is of."""
+    return next(
+        submission
+        for run in store.list_runs()
+        for submission in store.list_submissions(run.run_id)
+        if submission.submission_id == submission_id
+    )

@@ -4,7 +4,7 @@ import pytest
 
 from batchor_core.errors import RunNotFoundError, StaleTransitionError, StoreError
 from batchor_core.model.states import RunControlState, RunState, WaiterState
-from batchor_core.store.protocol import ClaimResult, MemberClaim, Store
+from batchor_core.store.orchestration import ClaimResult, MemberClaim, OrchestratorStore
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     RunDriver,
@@ -18,7 +18,7 @@ from batchor_core.testing.records import (
 class ClaimContract:
     """What every store promises about claims."""
 
-    def test_free_identities_are_opened(self, store: Store) -> None:
+    def test_free_identities_are_opened(self, store: OrchestratorStore) -> None:
         """A run would not stand for what it was started for."""
         store.create_run(new_run())
         claims = [member("b", "f2", 2), member("a", "f1", 1)]
@@ -29,13 +29,12 @@ class ClaimContract:
             (0, "b", 2),
             (1, "a", 1),
         ]
-        wanted = [identity("a"), identity("x"), identity("b"), identity("a")]
-        assert [m.identity.partition for m in store.open_members(wanted)] == ["a", "b"]
+        assert all(m.is_open for m in listed)
         waiter = store.get_waiter("w1")
         assert (waiter.run_id, waiter.partitions) == ("run_a", ("b", "a"))
         assert (waiter.state, waiter.payload) == (WaiterState.OPEN, {"root": "r"})
 
-    def test_equal_fingerprint_attaches(self, store: Store) -> None:
+    def test_equal_fingerprint_attaches(self, store: OrchestratorStore) -> None:
         """The same partition asked for twice would be paid for twice."""
         store.create_run(new_run("run_a"))
         store.create_run(new_run("run_b"))
@@ -48,7 +47,9 @@ class ClaimContract:
         assert store.get_run("run_a").control is RunControlState.RUN
         assert store.list_members("run_b") == []
 
-    def test_undelivered_results_attract(self, store: Store, clock: ManualClock) -> None:
+    def test_undelivered_results_attract(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Results that nobody fetched yet would be paid for again."""
         driver = RunDriver(store, clock)
         store.claim("run_a", [member("a")], waiter_request("a"))
@@ -56,7 +57,7 @@ class ClaimContract:
         store.create_run(new_run("run_b"))
         assert store.claim("run_b", [member("a")], waiter_request("a")).attached
 
-    def test_changed_rows_conflict(self, store: Store) -> None:
+    def test_changed_rows_conflict(self, store: OrchestratorStore) -> None:
         """One identity would have two open runs, or a refused claim would leave traces."""
         for name in ("run_a", "run_b"):
             store.create_run(new_run(name))
@@ -76,7 +77,7 @@ class ClaimContract:
         ids=["partly-free", "two-runs", "one-run-changed", "one-member-changed"],
     )
     def test_unlike_identities_come_in_groups(
-        self, store: Store, claims: list[MemberClaim], groups: list[list[str]]
+        self, store: OrchestratorStore, claims: list[MemberClaim], groups: list[list[str]]
     ) -> None:
         """A request over many partitions could not tell which of them go together."""
         for name in ("run_a", "run_b", "run_c"):
@@ -89,13 +90,13 @@ class ClaimContract:
         assert (result.run_id, result.attached) == ("run_b", False)
         self._check_untouched(store)
 
-    def _check_untouched(self, store: Store) -> None:
+    def _check_untouched(self, store: OrchestratorStore) -> None:
         assert store.get_run("run_b").control is RunControlState.RUN
         assert store.list_members("run_b") == []
         with pytest.raises(StoreError, match="w2"):
             store.get_waiter("w2")
 
-    def test_one_member_is_superseded(self, store: Store) -> None:
+    def test_one_member_is_superseded(self, store: OrchestratorStore) -> None:
         """A changed partition would take all others of its batch run down with it."""
         for name in ("run_a", "run_b"):
             store.create_run(new_run(name))
@@ -116,7 +117,7 @@ class ClaimContract:
         waiting = store.list_waiters(run_id="run_b")
         assert [(w.partitions, w.payload) for w in waiting] == [(("b",), {"root": "r"})] * 3
 
-    def test_last_members_end_their_run(self, store: Store) -> None:
+    def test_last_members_end_their_run(self, store: OrchestratorStore) -> None:
         """A run that stands for nothing any more would go on spending money."""
         for name in ("run_a", "run_b", "run_c"):
             store.create_run(new_run(name))
@@ -131,7 +132,9 @@ class ClaimContract:
         )
         assert not store.list_waiters(run_id="run_a")
 
-    def test_answers_of_members_are_noted(self, store: Store, clock: ManualClock) -> None:
+    def test_answers_of_members_are_noted(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Nobody could tell good partitions from bad ones without reading all results."""
         driver = RunDriver(store, clock)
         store.claim("run_a", [member("a"), member("b")], waiter_request("a", "b"))
@@ -139,7 +142,7 @@ class ClaimContract:
         driver.close(ok_by_member={0: 1, 1: 0})
         assert [m.ok_count for m in store.list_members("run_a")] == [1, 0]
 
-    def test_run_under_cancel_conflicts(self, store: Store) -> None:
+    def test_run_under_cancel_conflicts(self, store: OrchestratorStore) -> None:
         """A request would attach to a run that is about to fail all its rows."""
         for name in ("run_a", "run_b"):
             store.create_run(new_run(name))
@@ -148,7 +151,7 @@ class ClaimContract:
         result = store.claim("run_b", [member("a")], waiter_request("a"))
         assert result.conflict == (identity("a"),)
 
-    def test_claim_is_repeatable(self, store: Store) -> None:
+    def test_claim_is_repeatable(self, store: OrchestratorStore) -> None:
         """A request that died right after its claim would conflict with itself when run again."""
         store.create_run(new_run())
         request = waiter_request("a", waiter_id="w1")
@@ -161,7 +164,7 @@ class ClaimContract:
         with pytest.raises(RunNotFoundError, match="run_x"):
             store.claim("run_x", [member("z")], waiter_request("z"))
 
-    def test_released_identity_is_free(self, store: Store) -> None:
+    def test_released_identity_is_free(self, store: OrchestratorStore) -> None:
         """A delivered partition could never be asked for again."""
         store.create_run(new_run("run_a"))
         store.create_run(new_run("run_b"))
@@ -172,7 +175,7 @@ class ClaimContract:
         result = store.claim("run_b", [member("a", "new")], waiter_request("a"))
         assert result == ClaimResult(run_id="run_b", attached=False)
 
-    def test_many_partitions(self, store: Store) -> None:
+    def test_many_partitions(self, store: OrchestratorStore) -> None:
         """A backfill of thousands of partitions would hit the database's limit of parameters."""
         store.create_run(new_run("run_a"))
         store.create_run(new_run("run_b"))
@@ -180,10 +183,9 @@ class ClaimContract:
         claims = [member(name) for name in names]
         store.claim("run_a", claims, waiter_request(*names))
         assert store.claim("run_b", claims, waiter_request(*names)).attached
-        found = store.open_members([identity(name) for name in names])
-        assert [m.identity.partition for m in found] == names
+        assert [m.identity.partition for m in store.list_members("run_a") if m.is_open] == names
 
-    def test_noted_identity_is_free(self, store: Store) -> None:
+    def test_noted_identity_is_free(self, store: OrchestratorStore) -> None:
         """A preview would keep others from a partition, or its answers would be paid again."""
         store.create_run(new_run("run_a"))
         store.create_run(new_run("run_b"))
@@ -193,14 +195,15 @@ class ClaimContract:
         assert [(m.identity.partition, m.item_count) for m in listed] == [("a", 1), ("b", 2)]
         assert not any(m.is_open for m in listed)
         assert store.unwanted_rows("run_a") == []
-        assert store.open_members([identity("b")]) == []
         store.create_run(new_run("run_c"))
         result = store.claim("run_c", [member("b")], waiter_request("b"))
         assert result == ClaimResult(run_id="run_c", attached=False)
         assert set(store.latest_runs([identity("a")], but="")) == {"run_a", "run_b"}
         assert store.latest_runs([identity("b")], but="run_c") == ["run_a"]
 
-    def test_noted_runs_hide_no_older_one(self, store: Store, clock: ManualClock) -> None:
+    def test_noted_runs_hide_no_older_one(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """After three previews, a whole partition would be paid again."""
         whole = RunDriver(store, clock)
         store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
@@ -218,7 +221,9 @@ class ClaimContract:
 class WaiterContract:
     """What every store promises about waiters."""
 
-    def test_last_waiter_of_a_terminal_run_frees_it(self, store: Store, clock: ManualClock) -> None:
+    def test_last_waiter_of_a_terminal_run_frees_it(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """An identity would stay taken for ever, or be freed before its results were served."""
         driver = RunDriver(store, clock)
         store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
@@ -234,7 +239,9 @@ class WaiterContract:
         with pytest.raises(StoreError, match="no end"):
             store.end_waiter("w2", WaiterState.OPEN, None)
 
-    def test_closing_an_unwanted_run_frees_it(self, store: Store, clock: ManualClock) -> None:
+    def test_closing_an_unwanted_run_frees_it(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run whose waiters all left would hold its identities for ever."""
         driver = RunDriver(store, clock)
         store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
@@ -243,7 +250,9 @@ class WaiterContract:
         driver.close(RunState.CANCELLED)
         assert not store.list_members("run_a")[0].is_open
 
-    def test_equal_demands_are_one_waiter(self, store: Store, clock: ManualClock) -> None:
+    def test_equal_demands_are_one_waiter(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """What four requests ask for alike would be materialized four times."""
         RunDriver(store, clock)
         claims = [member("a"), member("b")]
@@ -262,7 +271,7 @@ class WaiterContract:
         late = store.claim("run_a", claims, waiter_request("a", "b", waiter_id="w6", demand="d"))
         assert late.joined is None
 
-    def test_updates_are_guarded(self, store: Store) -> None:
+    def test_updates_are_guarded(self, store: OrchestratorStore) -> None:
         """Two ticks that serve one waiter would overwrite each other's progress."""
         store.create_run(new_run())
         store.claim("run_a", [], waiter_request(waiter_id="w1"))
@@ -276,7 +285,7 @@ class WaiterContract:
         with pytest.raises(StaleTransitionError, match="is served"):
             store.update_waiter(store.get_waiter("w1"), progress={})
 
-    def test_waiters_are_listed_in_order(self, store: Store) -> None:
+    def test_waiters_are_listed_in_order(self, store: OrchestratorStore) -> None:
         """Sensors would serve waiters unfairly or see those of others."""
         for run_id in ("run_a", "run_b"):
             store.create_run(new_run(run_id))
@@ -294,7 +303,7 @@ class WaiterContract:
 class UnwantedContract:
     """What every store promises about members that nobody wants any more."""
 
-    def _two_waiters(self, store: Store, clock: ManualClock) -> RunDriver:
+    def _two_waiters(self, store: OrchestratorStore, clock: ManualClock) -> RunDriver:
         """Rows 0 and 1 of ``a``, 2 of ``b``, 3, 4 of ``c``; one waiter for all, one for ``b``."""
         driver = RunDriver(store, clock)
         claims = [member("a", item_count=2), member("b"), member("c", item_count=2)]
@@ -303,7 +312,7 @@ class UnwantedContract:
         return driver
 
     def test_cancelled_waiter_leaves_what_others_want(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """A cancelled backfill would be answered to its end because one partition is wanted."""
         self._two_waiters(store, clock)
@@ -313,7 +322,9 @@ class UnwantedContract:
         assert [m.is_open for m in store.list_members("run_a")] == [True, True, True]
         assert store.unwanted_rows("run_a") == [(0, 1), (3, 4)]
 
-    def test_served_waiter_leaves_all_wanted(self, store: Store, clock: ManualClock) -> None:
+    def test_served_waiter_leaves_all_wanted(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """What was delivered once would be taken from those who still wait for it."""
         self._two_waiters(store, clock)
         store.end_waiter("w1", WaiterState.SERVED, None)
@@ -321,7 +332,7 @@ class UnwantedContract:
 
     @pytest.mark.parametrize("end", [WaiterState.CANCELLED, WaiterState.FAILED])
     def test_last_unserved_waiter_cancels_its_run(
-        self, store: Store, clock: ManualClock, end: WaiterState
+        self, store: OrchestratorStore, clock: ManualClock, end: WaiterState
     ) -> None:
         """A crash between the two would leave a run that goes on sending for nobody."""
         self._two_waiters(store, clock)
@@ -333,7 +344,9 @@ class UnwantedContract:
         assert (run.control, run.control_reason) == (RunControlState.CANCEL, "gone too")
         assert [m.is_wanted for m in store.list_members("run_a")] == [False, True, False]
 
-    def test_last_waiter_may_keep_its_run(self, store: Store, clock: ManualClock) -> None:
+    def test_last_waiter_may_keep_its_run(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """An asset that is not to cancel what was paid for would cancel it all the same."""
         self._two_waiters(store, clock)
         store.end_waiter("w1", WaiterState.CANCELLED, "gone", keeps_work=True)
@@ -342,14 +355,18 @@ class UnwantedContract:
         assert store.get_run("run_a").control is RunControlState.RUN
         assert store.unwanted_rows("run_a") == []
 
-    def test_last_served_waiter_cancels_nothing(self, store: Store, clock: ManualClock) -> None:
+    def test_last_served_waiter_cancels_nothing(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run would be cancelled because what it answered was handed over."""
         self._two_waiters(store, clock)
         store.end_waiter("w1", WaiterState.SERVED, None)
         assert not store.end_waiter("w2", WaiterState.SERVED, None).run_cancelled
         assert store.get_run("run_a").control is RunControlState.RUN
 
-    def test_unwanted_member_is_taken_over(self, store: Store, clock: ManualClock) -> None:
+    def test_unwanted_member_is_taken_over(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A new request would wait for rows that are given up, or pay for those in flight."""
         self._two_waiters(store, clock)
         store.end_waiter("w1", WaiterState.CANCELLED, "gone")
@@ -363,7 +380,7 @@ class UnwantedContract:
         assert store.get_run("run_b").predecessor == "run_a"
         assert store.get_run("run_a").control is RunControlState.RUN
 
-    def test_chunks_of_unwanted_members(self, store: Store, clock: ManualClock) -> None:
+    def test_chunks_of_unwanted_members(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """Chunks that hold rows of somebody else would be given up, or others would be sent."""
         driver = self._two_waiters(store, clock)
         for first, last in ((0, 1), (1, 2), (3, 4)):

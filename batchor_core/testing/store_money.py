@@ -8,7 +8,8 @@ from batchor_core.errors import RunNotFoundError
 from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import Usage
 from batchor_core.model.states import ChunkState, RunControlState, SubmissionState
-from batchor_core.store.protocol import BUDGET_PAUSE, OverBudget, Store
+from batchor_core.store.orchestration import OrchestratorStore
+from batchor_core.store.protocol import BUDGET_PAUSE, OverBudget
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     RunDriver,
@@ -22,7 +23,7 @@ from batchor_core.testing.records import (
 
 
 def _driver(
-    store: Store, clock: ManualClock, run_id: str = "run_a", **budget: float | None
+    store: OrchestratorStore, clock: ManualClock, run_id: str = "run_a", **budget: float | None
 ) -> RunDriver:
     driver = RunDriver(store, clock, run_id)
     store.set_budget(run_id, BudgetPolicy(**budget))
@@ -40,7 +41,7 @@ def _over(driver: RunDriver, seq: int) -> OverBudget:
 class BudgetContract:
     """What every store promises about budgets."""
 
-    def test_budget_is_kept_and_replaced(self, store: Store) -> None:
+    def test_budget_is_kept_and_replaced(self, store: OrchestratorStore) -> None:
         """A budget would be lost with the process that set it, or could never be taken back."""
         run = store.create_run(new_run(budget_usd=1.5, budget_day_usd=None))
         assert (run.budget_usd, run.budget_day_usd) == (1.5, None)
@@ -55,7 +56,7 @@ class BudgetContract:
         [(f"{BUDGET_PAUSE}used up", RunControlState.RUN), ("by hand", RunControlState.PAUSE)],
     )
     def test_new_budget_ends_a_pause_for_the_old_one(
-        self, store: Store, reason: str, after: RunControlState
+        self, store: OrchestratorStore, reason: str, after: RunControlState
     ) -> None:
         """A larger budget would change nothing, or let a run go on that was stopped by hand."""
         store.create_run(new_run())
@@ -63,7 +64,7 @@ class BudgetContract:
         assert store.set_budget("run_a", BudgetPolicy(run_usd=9)).control is after
 
     def test_all_that_is_ready_has_to_fit_before_the_first_is_sent(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """Half a run would be paid for that nobody can afford as a whole."""
         driver = _driver(store, clock, run_usd=1.4)
@@ -78,7 +79,7 @@ class BudgetContract:
             driver.intend(store.get_chunk("run_a", seq))
 
     def test_actual_and_reserved_cost_count_against_the_run(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """A run would cost more than it may, or reservations would never be given back."""
         driver = _driver(store, clock, run_usd=0.9)
@@ -97,7 +98,7 @@ class BudgetContract:
         driver.intend(third)
 
     def test_given_up_and_reused_submissions_cost_nothing(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """A refused batch would use the budget up, and the estimate not be checked after it."""
         driver = _driver(store, clock, run_usd=1.0)
@@ -111,7 +112,7 @@ class BudgetContract:
 
     @pytest.mark.parametrize("budget", [{"run_usd": 9.0}, {"scope_day_usd": 9.0}])
     def test_unknown_cost_is_not_nothing(
-        self, store: Store, clock: ManualClock, budget: dict[str, float]
+        self, store: OrchestratorStore, clock: ManualClock, budget: dict[str, float]
     ) -> None:
         """Batches of unknown price would go out under a budget, as if they were free."""
         driver = _driver(store, clock)
@@ -123,7 +124,7 @@ class BudgetContract:
             assert "nobody knows" in _over(driver, seq).reason
 
     def test_run_of_partly_unknown_cost_is_not_begun(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """A run would be begun whose cost nobody can hold against its budget."""
         driver = _driver(store, clock, run_usd=9.0)
@@ -132,7 +133,7 @@ class BudgetContract:
         assert "nobody knows what the run will cost" in _over(driver, 0).reason
 
     def test_cost_that_is_unknown_afterwards_counts_as_reserved(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """An answer without usage would make the rest of the budget free."""
         driver = _driver(store, clock, run_usd=1.0)
@@ -141,7 +142,9 @@ class BudgetContract:
         store.set_budget("run_a", BudgetPolicy(run_usd=0.7))
         assert "$0.80" in _over(driver, second.seq).reason
 
-    def test_day_s_budget_is_the_scope_s(self, store: Store, clock: ManualClock) -> None:
+    def test_day_s_budget_is_the_scope_s(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Several runs together would cost more in a day than the account may."""
         clock.advance(-timedelta(hours=clock.now().hour).total_seconds())  # soon after midnight
         other = RunDriver(store, clock, "run_b")
@@ -159,7 +162,9 @@ class BudgetContract:
         driver.lease = driver.take_lease()
         driver.intend(chunk)
 
-    def test_own_reservations_of_the_day_may_clear(self, store: Store, clock: ManualClock) -> None:
+    def test_own_reservations_of_the_day_may_clear(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run would need a person although its own batches leave room when they end."""
         driver = _driver(store, clock, scope_day_usd=1.0)
         driver.intend(driver.seal(cost_usd=0.7))
@@ -167,7 +172,7 @@ class BudgetContract:
 
     @pytest.mark.parametrize("budget", [{"run_usd": 1.0}, {"scope_day_usd": 1.0}])
     def test_reservation_counts_until_the_cost_is_booked(
-        self, store: Store, clock: ManualClock, budget: dict[str, float]
+        self, store: OrchestratorStore, clock: ManualClock, budget: dict[str, float]
     ) -> None:
         """What has ended and is not collected yet would be free, and the budget spent twice."""
         driver = _driver(store, clock)
@@ -183,7 +188,7 @@ class BudgetContract:
         driver.intend(second)
 
     def test_batch_that_exists_is_adopted_over_any_budget(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """A batch that is paid already would be left unclaimed after a restore."""
         driver = _driver(store, clock, run_usd=0.1, scope_day_usd=0.1)
@@ -205,7 +210,9 @@ class BudgetContract:
 class CostContract:
     """What every store promises about costs."""
 
-    def test_costs_are_summed_by_run_and_day(self, store: Store, clock: ManualClock) -> None:
+    def test_costs_are_summed_by_run_and_day(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A day's or a run's bill would be another than what was paid."""
         first = clock.now().date()
         driver = RunDriver(store, clock)
@@ -238,7 +245,9 @@ class CostContract:
         assert store.costs(since=clock.now()) == found[1:]
         assert store.costs(since=clock.now() + timedelta(microseconds=1)) == []
 
-    def test_unknown_cost_is_counted_apart(self, store: Store, clock: ManualClock) -> None:
+    def test_unknown_cost_is_counted_apart(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Tokens of unknown price would look free, or hide what is known."""
         driver = RunDriver(store, clock)
         tokens = {"input_tokens": 7, "output_tokens": 3}
@@ -254,7 +263,9 @@ class CostContract:
         assert (found.usage.cost_usd, found.unpriced_batches, found.unpriced_tokens) == (0.5, 1, 10)
         assert (found.batches, found.usage.input_tokens) == (2, 14)
 
-    def test_costs_know_namespace_model_and_assets(self, store: Store, clock: ManualClock) -> None:
+    def test_costs_know_namespace_model_and_assets(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Costs could not be told apart by who caused them."""
         config = {"provider": "openai", "model": "gpt"}
         store.create_run(new_run("run_b", namespace="n", spec={"provider_config": config}))
@@ -271,7 +282,9 @@ class CostContract:
         assert (found.run_id, found.provider_config) == ("run_b", config)
         assert isinstance(found.day, date)
 
-    def test_reused_answers_are_in_no_batch(self, store: Store, clock: ManualClock) -> None:
+    def test_reused_answers_are_in_no_batch(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Answers that cost nothing would be counted as batches."""
         driver = RunDriver(store, clock)
         chunk = driver.seal(5)

@@ -7,7 +7,7 @@ import pytest
 from batchor_core.errors import PruneRefusedError, RunError, RunNotFinishedError
 from batchor_core.model.records import Event, InFlight
 from batchor_core.model.states import RunState
-from batchor_core.store.protocol import Store
+from batchor_core.store.orchestration import OrchestratorStore
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     RunDriver,
@@ -19,11 +19,11 @@ from batchor_core.testing.records import (
 )
 
 
-def _kinds(store: Store, run_id: str = "run_a") -> list[str]:
+def _kinds(store: OrchestratorStore, run_id: str = "run_a") -> list[str]:
     return [event.kind for event in store.list_events(run_id)]
 
 
-def finished(store: Store, clock: ManualClock, *, raw: bool = True) -> RunDriver:
+def finished(store: OrchestratorStore, clock: ManualClock, *, raw: bool = True) -> RunDriver:
     """Return the driver of a closed run with one collected submission."""
     driver = RunDriver(store, clock)
     kept = (artifact("raw"), artifact("errors")) if raw else ()
@@ -35,20 +35,22 @@ def finished(store: Store, clock: ManualClock, *, raw: bool = True) -> RunDriver
 class RetentionContract:
     """What every store promises about files of finished runs, and about retries of them."""
 
-    def test_raw_answers_read_back(self, store: Store, clock: ManualClock) -> None:
+    def test_raw_answers_read_back(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """Nobody could tell which files hold the answers."""
         finished(store, clock)
         (submission,) = store.list_submissions("run_a")
         assert submission.raw == (artifact("raw"), artifact("errors"))
 
-    def test_submissions_without_raw_answers(self, store: Store, clock: ManualClock) -> None:
+    def test_submissions_without_raw_answers(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run that keeps none could not be read."""
         finished(store, clock, raw=False)
         assert store.list_submissions("run_a")[0].raw == ()
         assert store.begin_prune("run_a", ["raw"]).pruned == {"raw": "begun"}
 
     def test_raw_answers_are_exported_before_they_go(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """The only copy of what was paid for would be removed."""
         finished(store, clock)
@@ -61,7 +63,7 @@ class RetentionContract:
         run = store.begin_prune("run_a", ["raw"])
         assert run.pruned == {"requests": "begun", "raw": "begun"}
 
-    def test_prunes_are_noted_once(self, store: Store, clock: ManualClock) -> None:
+    def test_prunes_are_noted_once(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A repeated clean-up would fill the journal, or open what is done again."""
         finished(store, clock, raw=False)
         for _ in range(2):
@@ -72,7 +74,7 @@ class RetentionContract:
         assert store.begin_prune("run_a", ["items"]) == run
         assert _kinds(store)[-2:] == ["artifacts.prune_begun", "artifacts.pruned"]
 
-    def test_a_dry_run_changes_nothing(self, store: Store, clock: ManualClock) -> None:
+    def test_a_dry_run_changes_nothing(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """Whoever only asks would be told afterwards that files are gone."""
         finished(store, clock)
         before = _kinds(store)
@@ -81,7 +83,9 @@ class RetentionContract:
             store.begin_prune("run_a", ["raw"], is_dry=True)
         assert _kinds(store) == before
 
-    def test_unfinished_runs_keep_their_files(self, store: Store, clock: ManualClock) -> None:
+    def test_unfinished_runs_keep_their_files(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run would lose what it still has to send."""
         RunDriver(store, clock).seal(1)
         changes: list[Callable[[], object]] = [
@@ -94,7 +98,9 @@ class RetentionContract:
             with pytest.raises(RunNotFinishedError, match="'run_a' is ingesting"):
                 change()
 
-    def test_results_that_somebody_waits_for_stay(self, store: Store, clock: ManualClock) -> None:
+    def test_results_that_somebody_waits_for_stay(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Results would be cleaned away before they are delivered."""
         driver = RunDriver(store, clock)
         store.claim("run_a", [member()], waiter_request(""))
@@ -104,14 +110,16 @@ class RetentionContract:
                 store.begin_prune("run_a", [kind])
         store.begin_prune("run_a", ["requests"])
 
-    def test_files_that_another_run_reads_stay(self, store: Store, clock: ManualClock) -> None:
+    def test_files_that_another_run_reads_stay(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A retry or a successor would find the files gone that it takes items from."""
         finished(store, clock, raw=False)
         store.open_retry(new_run("run_b", retry_of="run_a"))
         with pytest.raises(PruneRefusedError, match="'run_b' still reads"):
             store.begin_prune("run_a", ["requests"])
 
-    def test_a_retry_names_its_origin(self, store: Store, clock: ManualClock) -> None:
+    def test_a_retry_names_its_origin(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """Nobody could put the answers of a retry in their places."""
         finished(store, clock)
         retry = store.open_retry(new_run("run_b", retry_of="run_a"))
@@ -125,7 +133,9 @@ class RetentionContract:
         assert store.retries_of("run_b") == []
         assert store.successor_of("run_a") is None
 
-    def test_one_retry_takes_items_at_a_time(self, store: Store, clock: ManualClock) -> None:
+    def test_one_retry_takes_items_at_a_time(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Two retries would ask, and pay for, the same items."""
         finished(store, clock)
         store.open_retry(new_run("run_b", retry_of="run_a"))
@@ -137,14 +147,16 @@ class RetentionContract:
         store.open_retry(new_run("run_c", retry_of="run_a"))
         assert [run.run_id for run in store.retries_of("run_a")] == ["run_b", "run_c"]
 
-    def test_a_retry_takes_no_other_runs_id(self, store: Store, clock: ManualClock) -> None:
+    def test_a_retry_takes_no_other_runs_id(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run of somebody else would be filled with failed items."""
         finished(store, clock)
         store.create_run(new_run("run_b"))
         with pytest.raises(RunError, match="'run_b' exists and is another"):
             store.open_retry(new_run("run_b", retry_of="run_a"))
 
-    def test_in_flight(self, store: Store, clock: ManualClock) -> None:
+    def test_in_flight(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A gauge would show batches that have ended, or another namespace's."""
         assert store.in_flight() == InFlight(batches=0, items=0)
         driver = RunDriver(store, clock)
@@ -158,7 +170,9 @@ class RetentionContract:
         store.collect(driver.lease, submission.submission_id, outcomes(ok=3))
         assert store.in_flight() == InFlight(batches=1, items=4)
 
-    def test_listeners_hear_what_the_journal_says(self, store: Store, clock: ManualClock) -> None:
+    def test_listeners_hear_what_the_journal_says(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Metrics would tell another story than the journal."""
         heard: list[Event] = []
         store.subscribe(heard.append)
@@ -168,7 +182,7 @@ class RetentionContract:
         ]
         assert [dict(e.data) for e in heard] == [dict(e.data) for e in store.list_events("run_a")]
 
-    def test_the_journal_by_kind(self, store: Store, clock: ManualClock) -> None:
+    def test_the_journal_by_kind(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A reader of some kinds would have to go through all of them."""
         finished(store, clock)
         wanted = {"chunk.sealed", "run.closed"}
@@ -178,7 +192,7 @@ class RetentionContract:
         assert after == found[1:]
         assert store.list_events("run_a", kinds=[]) == []
 
-    def test_the_check_tells_place_and_schema(self, store: Store) -> None:
+    def test_the_check_tells_place_and_schema(self, store: OrchestratorStore) -> None:
         """An operator could not tell which store is meant, or that it is of another version."""
         health = store.check()
         assert health.location

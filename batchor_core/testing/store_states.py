@@ -16,7 +16,8 @@ from batchor_core.model.states import (
     RunControlState,
     SubmissionState,
 )
-from batchor_core.store.protocol import OverBudget, ScopeFull, Store
+from batchor_core.store.orchestration import OrchestratorStore
+from batchor_core.store.protocol import OverBudget, ScopeFull
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import RunDriver, member, waiter_request
 
@@ -115,7 +116,7 @@ class SubmissionStateContract:
     @pytest.mark.parametrize("state", list(SubmissionState))
     @pytest.mark.parametrize("user", list(_USERS))
     def test_states_count_where_they_should(
-        self, store: Store, clock: ManualClock, user: str, state: SubmissionState
+        self, store: OrchestratorStore, clock: ManualClock, user: str, state: SubmissionState
     ) -> None:
         """A queue would stay blocked or run over, a budget be spent twice, or a run end early."""
         counts, states = _USERS[user]

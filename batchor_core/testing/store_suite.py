@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchor_core.store.protocol import Store
+from batchor_core.store.orchestration import OrchestratorStore
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.store_claims import ClaimContract, UnwantedContract, WaiterContract
 from batchor_core.testing.store_money import BudgetContract, CostContract
@@ -56,11 +56,11 @@ class StoreContract(
         return ManualClock()
 
     @pytest.fixture
-    def store(self, clock: ManualClock) -> Iterator[Store]:
+    def store(self, clock: ManualClock) -> Iterator[OrchestratorStore]:
         """Open an empty store on the clock, and close it."""
         raise NotImplementedError
 
-    def test_close_twice(self, store: Store) -> None:
+    def test_close_twice(self, store: OrchestratorStore) -> None:
         """A store that is closed by two owners would crash the second."""
         store.close()
         store.close()

@@ -11,15 +11,16 @@ from batchor_core.executor.due import HEAVY_STEPS, due_steps
 from batchor_core.model.policies import TimingPolicy
 from batchor_core.model.records import Heartbeat, SubmissionRecord
 from batchor_core.model.states import RunControlState, RunState, SubmissionState, WaiterState
-from batchor_core.store.protocol import Poll, Store, WaiterRequest
+from batchor_core.store.orchestration import OrchestratorStore, WaiterRequest
+from batchor_core.store.protocol import Poll
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     LEASE_S,
     RunDriver,
-    identity,
     member,
     new_run,
     outcomes,
+    submission_of,
     waiter_request,
 )
 
@@ -71,7 +72,7 @@ _STAGES: dict[str, Callable[[RunDriver], object]] = {
 class DueWorkContract:
     """What every store promises about finding what is to be done."""
 
-    def test_waiting_runs_are_not_due(self, store: Store, clock: ManualClock) -> None:
+    def test_waiting_runs_are_not_due(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A tick would load all that waits for a provider, to find that nothing is to be done."""
         driver = claimed(store, clock)
         submission = driver.submit(driver.seal())
@@ -86,7 +87,7 @@ class DueWorkContract:
     @pytest.mark.parametrize("control", list(RunControlState))
     @pytest.mark.parametrize("name", [*_STAGES, "half read"])
     def test_nothing_due_is_left_out(
-        self, store: Store, clock: ManualClock, name: str, control: RunControlState
+        self, store: OrchestratorStore, clock: ManualClock, name: str, control: RunControlState
     ) -> None:
         """A batch run would wait for ever, since no tick would find it."""
         driver = claimed(store, clock)
@@ -111,7 +112,9 @@ class DueWorkContract:
         assert store.due_work("default", clock.now(), 10, scope="other") == []
         assert store.due_work("other", clock.now(), 10) == []
 
-    def test_ingestion_that_was_cut_short_is_due(self, store: Store, clock: ManualClock) -> None:
+    def test_ingestion_that_was_cut_short_is_due(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A claimed run would never be read to its end."""
         driver = claimed(store, clock)
         assert store.due_work("default", clock.now(), 10) == []  # somebody holds its lease
@@ -119,7 +122,9 @@ class DueWorkContract:
         (work,) = store.due_work("default", clock.now(), 10)
         assert work.run.run_id == driver.run_id
 
-    def test_what_nobody_claimed_is_not_due(self, store: Store, clock: ManualClock) -> None:
+    def test_what_nobody_claimed_is_not_due(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """Rows of a request that died would be sent, and paid, for nobody."""
         driver = RunDriver(store, clock)
         driver.seal()
@@ -129,7 +134,7 @@ class DueWorkContract:
         assert store.count_open_runs("default") == {}
 
     def test_back_offs_and_predecessors_are_waited_for(
-        self, store: Store, clock: ManualClock
+        self, store: OrchestratorStore, clock: ManualClock
     ) -> None:
         """A run would be launched with every tick although it may not send."""
         drivers = [ready(store, clock, name) for name in ("run_a", "run_b")]
@@ -148,7 +153,7 @@ class DueWorkContract:
         store.release_lease(lease)
         assert run_ids(store, clock) == ["run_a"]  # is cancelled; run_c waits for its end
 
-    def test_limits_and_exceptions(self, store: Store, clock: ManualClock) -> None:
+    def test_limits_and_exceptions(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A tick would launch what is going, or more than it may, or always the same first."""
         for name in ("run_a", "run_b", "run_c"):
             driver = claimed(store, clock, name)
@@ -165,7 +170,7 @@ class DueWorkContract:
         assert run_ids(store, clock, but_paused="cannot: 100 %") == ["run_a", "run_c"]
         assert run_ids(store, clock, but_paused="cannot: 1__ %") == ["run_a", "run_b", "run_c"]
 
-    def test_declarations_take_turns(self, store: Store, clock: ManualClock) -> None:
+    def test_declarations_take_turns(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A small asset's results would be collected after those of ten thousand partitions."""
         for name, digest in (("run_a", "big"), ("run_b", "big"), ("run_c", "small")):
             store.create_run(new_run(name, declaration_digest=digest))
@@ -174,7 +179,7 @@ class DueWorkContract:
             store.release_lease(driver.lease)
         assert run_ids(store, clock) == ["run_a", "run_c", "run_b"]
 
-    def test_open_runs_are_counted(self, store: Store, clock: ManualClock) -> None:
+    def test_open_runs_are_counted(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A tick would not know in which scopes something may be sent."""
         for name in ("run_a", "run_b", "run_c"):
             ready(store, clock, name)
@@ -190,7 +195,7 @@ class DueWorkContract:
         driver.end(driver.submit(driver.seal()).submission_id)
         assert store.live_batches([SCOPE, "other"]) == {SCOPE: 2}
 
-    def test_pauses_are_told_in_order(self, store: Store, clock: ManualClock) -> None:
+    def test_pauses_are_told_in_order(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """A pause would never be told, or told with every tick."""
         for name in ("run_a", "run_b", "run_c"):
             ready(store, clock, name)
@@ -206,7 +211,9 @@ class DueWorkContract:
         again = store.pauses_since("default", rest[-1].sequence, 10)
         assert [event.data["reason"] for event in again] == ["another reason"]
 
-    def test_setbacks_let_others_go_first(self, store: Store, clock: ManualClock) -> None:
+    def test_setbacks_let_others_go_first(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run that fails, or kills its process, would stand in front of all others for ever."""
         for name in ("run_a", "run_b"):
             driver = claimed(store, clock, name)
@@ -232,7 +239,9 @@ class DueWorkContract:
         with pytest.raises(RunNotFoundError, match="run_gone"):
             store.begin_advance("run_gone")
 
-    def test_setbacks_hold_up_sending_as_well(self, store: Store, clock: ManualClock) -> None:
+    def test_setbacks_hold_up_sending_as_well(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run that fails while it sends would be launched with every tick."""
         driver = ready(store, clock, "run_a")
         store.release_lease(driver.lease)
@@ -241,7 +250,9 @@ class DueWorkContract:
         clock.advance(60)
         assert run_ids(store, clock, scope=SCOPE) == ["run_a"]
 
-    def test_runs_that_stand_still_are_found(self, store: Store, clock: ManualClock) -> None:
+    def test_runs_that_stand_still_are_found(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A run that nobody can bring to its end would keep its backfill open for ever."""
         start = clock.now()
         still, moving = claimed(store, clock, "run_still"), claimed(store, clock, "run_moving")
@@ -267,7 +278,7 @@ class DueWorkContract:
             "run_still": later,
         }
 
-    def test_many_at_once(self, store: Store, clock: ManualClock) -> None:
+    def test_many_at_once(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """One query a run would be made, or more than a database takes in one."""
         lease = RunDriver(store, clock).lease
         store.create_run(new_run("run_b"))
@@ -282,7 +293,7 @@ class DueWorkContract:
 class HeartbeatContract:
     """What every store promises about signs of life."""
 
-    def test_last_heartbeats_are_kept(self, store: Store, clock: ManualClock) -> None:
+    def test_last_heartbeats_are_kept(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """Nobody could tell whether anything will carry on what is asked for."""
         assert store.heartbeats("default") == {}
         store.note_heartbeat("default", "one", 30)
@@ -303,7 +314,7 @@ class HeartbeatContract:
 class ManyPollsContract:
     """What every store promises about polling many submissions together."""
 
-    def test_polls_are_noted_together(self, store: Store, clock: ManualClock) -> None:
+    def test_polls_are_noted_together(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """Ten thousand polls that see nothing new would take ten thousand transactions."""
         driver = RunDriver(store, clock)
         same, moved, counted, ended, late = (driver.submit(driver.seal()) for _ in range(5))
@@ -318,7 +329,7 @@ class ManyPollsContract:
             Poll(submission=late, status="in_progress", counts={"done": 9}),
         ]
         assert store.note_polls(polls, later) == 1
-        seen = [store.get_submission(poll.submission.submission_id) for poll in polls]
+        seen = [submission_of(store, poll.submission.submission_id) for poll in polls]
         assert [s.provider_status for s in seen] == [
             "validating",
             "in_progress",
@@ -337,16 +348,18 @@ class ManyPollsContract:
         ]
         assert store.note_polls([], later) == 0
 
-    def test_polls_that_saw_nothing_put_off(self, store: Store, clock: ManualClock) -> None:
+    def test_polls_that_saw_nothing_put_off(
+        self, store: OrchestratorStore, clock: ManualClock
+    ) -> None:
         """A provider that is down would be asked again at once, for ever."""
         driver = RunDriver(store, clock)
         submission = driver.submit(driver.seal())
         later = clock.now() + timedelta(seconds=90)
         assert store.note_polls([Poll(submission=submission)], later) == 0
-        now = store.get_submission(submission.submission_id)
+        now = submission_of(store, submission.submission_id)
         assert (now.next_poll_at, now.provider_status) == (later, submission.provider_status)
 
-    def test_accounts_are_found(self, store: Store, clock: ManualClock) -> None:
+    def test_accounts_are_found(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """An account would be polled too early, or never; or another namespace's key be needed."""
         one = RunDriver(store, clock)
         other = one.intend(one.seal(), account="other")
@@ -360,7 +373,7 @@ class ManyPollsContract:
         assert list(store.accounts_to_poll("default", clock.now())) == ["other", ACCOUNT]
         assert store.accounts_to_poll("else", clock.now()) == {}
 
-    def test_due_or_not(self, store: Store, clock: ManualClock) -> None:
+    def test_due_or_not(self, store: OrchestratorStore, clock: ManualClock) -> None:
         """What a list shows could not be noted before it is due; all would be polled for itself."""
         driver = RunDriver(store, clock)
         late, soon, due = (
@@ -380,7 +393,7 @@ class ManyPollsContract:
 class ManyWaitersContract:
     """What every store promises about finding waiters among many."""
 
-    def test_waiters_are_found_by_what_they_have_in_common(self, store: Store) -> None:
+    def test_waiters_are_found_by_what_they_have_in_common(self, store: OrchestratorStore) -> None:
         """All that wait would be read to find those of one backfill."""
         self.add(store, "w1", {"backfill": "b1", "dagster_run": "r1"})
         self.add(store, "w2", {"backfill": 'b"2 ü%', "dagster_run": "r2"})
@@ -398,7 +411,9 @@ class ManyWaitersContract:
         with pytest.raises(ValueError, match="no name of a field"):
             self.ids(store, payload={"a'b": ["c"]})
 
-    def test_waiters_are_counted_by_what_they_have_in_common(self, store: Store) -> None:
+    def test_waiters_are_counted_by_what_they_have_in_common(
+        self, store: OrchestratorStore
+    ) -> None:
         """A hold would be closed under those who wait, or stay open for nobody."""
         for number in range(3):
             self.add(store, f"w{number}", {"backfill": "b1", "hold": "h1"})
@@ -410,7 +425,7 @@ class ManyWaitersContract:
         assert found == {("a/b", "b1", "h1"): 2, ("a/b", "b1", None): 1, ("x/y", "b1", "h1"): 1}
         assert store.waiter_groups("other", ["backfill"]) == []
 
-    def test_ready_waiters_take_turns(self, store: Store) -> None:
+    def test_ready_waiters_take_turns(self, store: OrchestratorStore) -> None:
         """Three partitions would wait until ten thousand that came before are served."""
         for number in range(4):
             self.add(store, f"big{number}", {"backfill": "b1"})
@@ -431,7 +446,7 @@ class ManyWaitersContract:
 
     def add(
         self,
-        store: Store,
+        store: OrchestratorStore,
         waiter_id: str,
         payload: dict[str, Any],
         *,
@@ -445,20 +460,19 @@ class ManyWaitersContract:
         )
         store.claim(run_id, [], request)
 
-    def ids(self, store: Store, **which: Any) -> list[str]:
+    def ids(self, store: OrchestratorStore, **which: Any) -> list[str]:
         """Return the waiters of a kind."""
         return [waiter.waiter_id for waiter in store.list_waiters(**which)]
 
 
-def claimed(store: Store, clock: ManualClock, run_id: str = "run_a") -> RunDriver:
+def claimed(store: OrchestratorStore, clock: ManualClock, run_id: str = "run_a") -> RunDriver:
     """Return the driver of a run that stands for something."""
     driver = RunDriver(store, clock, run_id)
     store.claim(run_id, [member(run_id)], waiter_request(run_id))
-    assert store.open_members([identity(run_id)])
     return driver
 
 
-def ready(store: Store, clock: ManualClock, run_id: str) -> RunDriver:
+def ready(store: OrchestratorStore, clock: ManualClock, run_id: str) -> RunDriver:
     """Return the driver of a run that has something to send."""
     driver = claimed(store, clock, run_id)
     driver.seal()
@@ -466,6 +480,6 @@ def ready(store: Store, clock: ManualClock, run_id: str) -> RunDriver:
     return driver
 
 
-def run_ids(store: Store, clock: ManualClock, **which: Any) -> list[str]:
+def run_ids(store: OrchestratorStore, clock: ManualClock, **which: Any) -> list[str]:
     """Return the runs that are due, in their order."""
     return [work.run.run_id for work in store.due_work("default", clock.now(), 10, **which)]

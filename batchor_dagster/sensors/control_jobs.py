@@ -18,7 +18,13 @@ from batchor_core import (
     RunControlState,
     RunState,
 )
-from batchor_core.integration import Identity, RunRecord, Store, WaiterState, change_budget
+from batchor_core.integration import (
+    Identity,
+    OrchestratorStore,
+    RunRecord,
+    WaiterState,
+    change_budget,
+)
 from batchor_dagster.constants import (
     CANCEL_JOB,
     META_CONTROLLED,
@@ -95,7 +101,7 @@ def build_control_jobs() -> list[dg.JobDefinition]:
 
     @dg.op(required_resource_keys={BATCHOR_RESOURCE})
     def pause(context: dg.OpExecutionContext, config: PauseConfig) -> None:
-        def ask(store: Store, run: RunRecord) -> str:
+        def ask(store: OrchestratorStore, run: RunRecord) -> str:
             if run.control is RunControlState.PAUSE:
                 return "is paused already"
             store.set_control(run.run_id, RunControlState.PAUSE, config.reason)
@@ -107,7 +113,7 @@ def build_control_jobs() -> list[dg.JobDefinition]:
     def resume(context: dg.OpExecutionContext, config: ResumeConfig) -> None:
         budget = _budget(config)
 
-        def ask(store: Store, run: RunRecord) -> str:
+        def ask(store: OrchestratorStore, run: RunRecord) -> str:
             if run.control is not RunControlState.PAUSE:
                 return "is not paused"
             change_budget(store, run, budget)
@@ -118,7 +124,7 @@ def build_control_jobs() -> list[dg.JobDefinition]:
 
     @dg.op(required_resource_keys={BATCHOR_RESOURCE})
     def cancel(context: dg.OpExecutionContext, config: CancelConfig) -> None:
-        def ask(store: Store, run: RunRecord) -> str:
+        def ask(store: OrchestratorStore, run: RunRecord) -> str:
             return _cancel(store, run, config.reason)
 
         _control(context, config, _of_whole_ones(ask))
@@ -158,19 +164,19 @@ class _Selected:
     is_whole: bool
 
 
-_Ask: TypeAlias = Callable[[Store, _Selected], str]
+_Ask: TypeAlias = Callable[[OrchestratorStore, _Selected], str]
 """Pauses, resumes or cancels a batch run; returns the outcome as the rest of a sentence."""
 
 
-def _of_each(ask: Callable[[Store, RunRecord], str]) -> _Ask:
+def _of_each(ask: Callable[[OrchestratorStore, RunRecord], str]) -> _Ask:
     """Apply ``ask`` to each selected batch run."""
     return lambda store, one: ask(store, one.run)
 
 
-def _of_whole_ones(ask: Callable[[Store, RunRecord], str]) -> _Ask:
+def _of_whole_ones(ask: Callable[[OrchestratorStore, RunRecord], str]) -> _Ask:
     """Apply ``ask`` only to batch runs of which every partition is selected."""
 
-    def of_one(store: Store, one: _Selected) -> str:
+    def of_one(store: OrchestratorStore, one: _Selected) -> str:
         if one.is_whole:
             return ask(store, one.run)
         return "is left alone: it holds other partitions as well; select them, or it by its id"
@@ -250,7 +256,7 @@ def _is_wanted(identity: Identity, config: ControlConfig) -> bool:
     return not config.partitions or identity.partition in config.partitions
 
 
-def _cancel(store: Store, run: RunRecord, reason: str) -> str:
+def _cancel(store: OrchestratorStore, run: RunRecord, reason: str) -> str:
     waiters = store.list_waiters(run_id=run.run_id, states=[WaiterState.OPEN])
     for waiter in waiters:
         store.end_waiter(waiter.waiter_id, WaiterState.CANCELLED, reason)

@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import BaseModel
 
 from batchor_core import TimingPolicy
-from batchor_core.integration import RunRecord, Store
+from batchor_core.integration import OrchestratorStore, RunRecord
 from batchor_dagster.waiting.launched_runs import LaunchedRuns
 
 _LAUNCH_GRACE_S = 60.0
@@ -41,7 +41,7 @@ class Launched(BaseModel):
 
 
 def still_going(
-    instance: dg.DagsterInstance, store: Store, launched: Mapping[str, Launched]
+    instance: dg.DagsterInstance, store: OrchestratorStore, launched: Mapping[str, Launched]
 ) -> dict[str, Launched]:
     """Return the launched Dagster runs that still count, by run key: no other is launched for them.
 

@@ -14,7 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from batchor_core import BatchRunner, ConfigurationError
-from batchor_core.integration import Store
+from batchor_core.integration import OrchestratorStore
 from batchor_dagster.asset.checks import unanswered
 from batchor_dagster.asset.declaration import BatchAssetDeclaration, declarations_of
 from batchor_dagster.asset.metadata import observations
@@ -181,7 +181,7 @@ class _Tick:
     ) -> None:
         self._log = context.log
         self._instance = context.instance
-        self._store: Store = runner.store
+        self._store: OrchestratorStore = runner.store
         self._namespace = runner.namespace
         self._location = location
         self._cancellation = cancellation

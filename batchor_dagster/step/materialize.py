@@ -9,7 +9,7 @@ import dagster as dg
 import polars as pl
 
 from batchor_core import Run
-from batchor_core.integration import MemberResults, Store, Waiter
+from batchor_core.integration import MemberResults, OrchestratorStore, Waiter
 from batchor_dagster.asset.checks import blocking_failures, check_results, evaluations
 from batchor_dagster.asset.metadata import (
     PartitionTotals,
@@ -106,7 +106,7 @@ def refuse_without_results(run: Run) -> None:
         raise dg.Failure(description=text, allow_retries=False)
 
 
-def has_failed_verdict(tags: Mapping[str, str], store: Store) -> bool:
+def has_failed_verdict(tags: Mapping[str, str], store: OrchestratorStore) -> bool:
     """Whether the launch of a materialize run has already ended with a verdict."""
     launch = _tagged_launch(tags, store.get_waiter(tags[TAG_WAITER]))
     return launch is not None and launch.is_verdict

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from batchor_core import ReusePolicy
-from batchor_core.integration import RunRecord, Store, WaiterState
+from batchor_core.integration import OrchestratorStore, RunRecord, WaiterState
 from batchor_dagster.step.step import Step
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launches import launches_of
@@ -50,7 +50,7 @@ def _not_handed_over(step: Step, partitions: Sequence[str]) -> list[str]:
     return found
 
 
-def _handed_over(store: Store, run: RunRecord) -> set[str]:
+def _handed_over(store: OrchestratorStore, run: RunRecord) -> set[str]:
     """Return the partitions that a batch run's answers materialized, or gave a verdict."""
     if not run.state.is_complete:
         return set()

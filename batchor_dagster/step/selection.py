@@ -6,13 +6,13 @@ from typing import Any
 import dagster as dg
 
 from batchor_core.errors import StoreError
-from batchor_core.integration import Store
+from batchor_core.integration import OrchestratorStore
 from batchor_dagster.asset.declaration import declarations_of
 from batchor_dagster.constants import TAG_WAITER
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 
 
-def asked_by(store: Store, run: dg.DagsterRun) -> LaunchSpec | None:
+def asked_by(store: OrchestratorStore, run: dg.DagsterRun) -> LaunchSpec | None:
     """Return the launch specification that a materialize run serves; None for other runs."""
     waiter_id = run.tags.get(TAG_WAITER)
     if waiter_id is None:

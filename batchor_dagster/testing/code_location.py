@@ -12,7 +12,7 @@ from batchor_core import ConfigurationError
 from batchor_dagster.asset.declaration import declarations_of
 from batchor_dagster.resources.connections import BATCHOR_RESOURCE
 from batchor_dagster.sensors.builder import build_batch_sensors
-from batchor_dagster.testing.resources import Place
+from batchor_dagster.testing.resources import SimulatedWorld
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
 
 
@@ -46,7 +46,7 @@ class CodeLocation:
 
     @classmethod
     def of(
-        cls, assets: Iterable[Any] | dg.Definitions, place: Place, given: Mapping[str, Any]
+        cls, assets: Iterable[Any] | dg.Definitions, place: SimulatedWorld, given: Mapping[str, Any]
     ) -> "CodeLocation":
         """Make the code location from assets, or from the user's ``Definitions``.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_core.integration import Store, WaiterState
+from batchor_core.integration import OrchestratorStore, WaiterState
 from batchor_dagster.constants import ADVANCE_JOB, TAG_RUN_KEY, TAG_SERVED_IN_PROCESS
 from batchor_dagster.sensors.ticks import MINIMUM_INTERVAL_SECONDS
 from batchor_dagster.waiting.sensor_status import ADVANCE_SENSOR, MATERIALIZE_SENSOR
@@ -53,7 +53,7 @@ class InProcessDaemon:
         definitions: dg.Definitions,
         instance: dg.DagsterInstance,
         *,
-        store: Store,
+        store: OrchestratorStore,
         namespace: str,
         pass_time: Callable[[float], None],
         waits_s: Sequence[float] = WAITS_S,

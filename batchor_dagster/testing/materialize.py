@@ -22,7 +22,7 @@ from batchor_dagster.testing.code_location import CodeLocation, Wave
 from batchor_dagster.testing.daemon import InProcessDaemon
 from batchor_dagster.testing.environment import simulated_environment
 from batchor_dagster.testing.outcome import Outcome, Wanted, failure_message
-from batchor_dagster.testing.resources import Place
+from batchor_dagster.testing.resources import SimulatedWorld
 from batchor_dagster.testing.result import BatchMaterializeResult
 
 
@@ -107,7 +107,7 @@ def materialize_batch_assets(
         stack.enter_context(simulated_environment(simulator))
         folder = folder or _temporary_folder(kept)
         clock = MovedClock(simulator.advance_time)
-        place = Place(folder=folder, simulator=simulator, clock=clock)
+        place = SimulatedWorld(folder=folder, simulator=simulator, clock=clock)
         location = CodeLocation.of(assets, place, resources or {})
         if instance is None:
             instance = dg.DagsterInstance.ephemeral(tempdir=str(folder))

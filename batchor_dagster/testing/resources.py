@@ -48,7 +48,7 @@ class TimedBatchorResource(BatchorResource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SimulatedWorld:
     """The folder, the simulator and the clock of a test.
 
     Attributes:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import dagster as dg
 
 from batchor_core.errors import StaleTransitionError
-from batchor_core.integration import Store
+from batchor_core.integration import OrchestratorStore
 from batchor_dagster.constants import TAG_KIND, TAG_WAITING_FOR, HoldKind, RunKind
 from batchor_dagster.waiting.hold import (
     BackfillState,
@@ -102,7 +102,7 @@ class Backfills:
 
     def reopen(
         self,
-        store: Store,
+        store: OrchestratorStore,
         waiter: AssetWaiter,
         kind: HoldKind,
         unpartitioned: Collection[dg.AssetKey],

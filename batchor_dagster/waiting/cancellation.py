@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from batchor_core.integration import Store, Waiter, WaiterGroup, WaiterState
+from batchor_core.integration import OrchestratorStore, Waiter, WaiterGroup, WaiterState
 from batchor_dagster.constants import HoldKind
 from batchor_dagster.waiting.backfills import Backfills
 from batchor_dagster.waiting.code_location import CodeLocation
@@ -57,7 +57,7 @@ class Cancellation:
         self,
         context: dg.SensorEvaluationContext,
         *,
-        store: Store,
+        store: OrchestratorStore,
         namespace: str,
         location: CodeLocation,
         backfills: Backfills,

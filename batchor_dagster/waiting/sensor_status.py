@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from dagster import DagsterInstance
 
-from batchor_core.integration import Heartbeat, Store
+from batchor_core.integration import Heartbeat, OrchestratorStore
 
 ADVANCE_SENSOR = "batchor_advance_sensor"
 MATERIALIZE_SENSOR = "batchor_materialize_sensor"
@@ -56,7 +56,11 @@ class SensorStatus:
 
 
 def status_of_sensors(
-    instance: DagsterInstance, location: str | None, store: Store, namespace: str, now: datetime
+    instance: DagsterInstance,
+    location: str | None,
+    store: OrchestratorStore,
+    namespace: str,
+    now: datetime,
 ) -> SensorStatus:
     """Return how the sensors of a namespace are running, from any process that reaches the store.
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import dagster as dg
 
-from batchor_core.integration import Identity, Member, Store, WaiterState
+from batchor_core.integration import Identity, Member, OrchestratorStore, WaiterState
 from batchor_dagster.asset.declaration import BatchAssetDeclaration
 from batchor_dagster.asset.partitions import DefinedPartitions
 from batchor_dagster.waiting.attempts import Attempt
@@ -49,7 +49,7 @@ class Serving:
         tell: See ``Tell``.
     """
 
-    store: Store
+    store: OrchestratorStore
     members: Callable[[str], Sequence[Member]]
     attempt: Callable[[str, tuple[str, ...]], Attempt]
     declarations: Mapping[str, BatchAssetDeclaration]

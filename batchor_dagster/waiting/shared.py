@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import dagster as dg
 
-from batchor_core.integration import Store, WaiterState
+from batchor_core.integration import OrchestratorStore, WaiterState
 from batchor_dagster.waiting.launched_runs import in_groups
 from batchor_dagster.waiting.launches import Launch, cut
 from batchor_dagster.waiting.waiters import AssetWaiter, load_waiters
@@ -118,7 +118,7 @@ class Families:
 
 
 def load_families(
-    store: Store,
+    store: OrchestratorStore,
     instance: dg.DagsterInstance,
     namespace: str,
     waiters: Sequence[AssetWaiter],

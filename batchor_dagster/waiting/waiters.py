@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from batchor_core.errors import StaleTransitionError
-from batchor_core.integration import RunRecord, Store, Waiter, WaiterState
+from batchor_core.integration import OrchestratorStore, RunRecord, Waiter, WaiterState
 from batchor_dagster.waiting.launch_spec import LaunchSpec
 from batchor_dagster.waiting.launched_runs import in_groups
 from batchor_dagster.waiting.launches import Launch, launches_of, with_launches
@@ -82,7 +82,7 @@ class AssetWaiter:
         """Return a copy with a newer stored waiter."""
         return replace(self, stored=stored)
 
-    def note(self, store: Store, launches: Iterable[Launch]) -> "AssetWaiter":
+    def note(self, store: OrchestratorStore, launches: Iterable[Launch]) -> "AssetWaiter":
         """Store launches; return the newest version of the waiter.
 
         If another process has changed the waiter meanwhile, nothing is stored: the returned waiter
@@ -96,7 +96,7 @@ class AssetWaiter:
 
 
 def load_waiters(
-    store: Store, instance: dg.DagsterInstance, waiters: Sequence[Waiter]
+    store: OrchestratorStore, instance: dg.DagsterInstance, waiters: Sequence[Waiter]
 ) -> list[AssetWaiter]:
     """Load the batch runs and requests of some waiters in a handful of queries."""
     specs = [LaunchSpec.of_waiter(waiter) for waiter in waiters]
@@ -114,15 +114,15 @@ def load_waiters(
 
 
 def change_waiter(
-    store: Store, waiter_id: str, change: Callable[[Waiter], Mapping[str, Any] | None]
+    store: OrchestratorStore, waiter_id: str, change: Callable[[Waiter], Mapping[str, Any] | None]
 ) -> bool:
     """Change an open waiter, trying again when another process changes it at the same time.
 
     Args:
         store: The control plane.
         waiter_id: The waiter.
-        change: Given the current waiter, returns the keywords for ``Store.update_waiter``; None if
-            nothing is left to change.
+        change: Given the current waiter, returns the keywords for
+            ``OrchestratorStore.update_waiter``; None if nothing is left to change.
 
     Returns:
         Whether the waiter was changed.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from batchor_core.store.protocol import Store
+from batchor_core.store.orchestration import OrchestratorStore
 
 Passing = tuple[int, str | None]
 """The n-th passing, from 1, of the probe of this name, or of any probe."""
@@ -19,7 +19,7 @@ class MortalStore:
     An exception alone would be no death: on the way out the lease would be given back.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: OrchestratorStore) -> None:
         self._store = store
         self._is_dead = False
 

@@ -14,7 +14,7 @@ from batchor_core.run import Run
 from batchor_core.sources.limited import LimitedItemSource
 from batchor_core.sources.members import MemberItemSource, MemberRows
 from batchor_core.sources.objects import source_of
-from batchor_core.store.protocol import MemberClaim, WaiterRequest
+from batchor_core.store.orchestration import MemberClaim, WaiterRequest
 from tests.core.world import World
 
 SIZES = {"a": 3, "b": 0, "c": 5, "d": 1}

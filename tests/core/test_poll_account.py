@@ -14,7 +14,7 @@ from batchor_core.model.records import SubmissionRecord
 from batchor_core.model.states import SubmissionState
 from batchor_core.providers.protocol import BatchPhase, BatchProvider, ProviderBatch
 from batchor_core.testing.clock import ManualClock
-from batchor_core.testing.records import RunDriver
+from batchor_core.testing.records import RunDriver, submission_of
 
 POLL_S = 30.0
 
@@ -121,7 +121,7 @@ def test_one_list_call_for_each_page(polled: Polled) -> None:
     assert polled.poll() is None
     assert polled.provider.calls == ["list", "list 10", "list 20", "list 30"]
     assert (polled.last.ended, polled.due) == (1, 0)
-    ended = polled.store.get_submission(polled.submissions[3].submission_id)
+    ended = submission_of(polled.store, polled.submissions[3].submission_id)
     assert ended.state is SubmissionState.ENDED
 
 
@@ -129,8 +129,8 @@ def test_what_is_shown_is_noted_before_it_is_due(polled: Polled) -> None:
     """Batches that were sent at different times would each be listed for by themselves."""
     later = polled.add(poll_in_s=1000)
     polled.poll()
-    noted = polled.store.get_submission(later.submission_id).next_poll_at
-    first = polled.store.get_submission(polled.submissions[0].submission_id).next_poll_at
+    noted = submission_of(polled.store, later.submission_id).next_poll_at
+    first = submission_of(polled.store, polled.submissions[0].submission_id).next_poll_at
     assert noted == first
 
 
@@ -175,11 +175,11 @@ def test_long_look_is_followed_by_a_rest(polled: Polled) -> None:
     """Polling an account of ten thousand batches would take all of its calls."""
     assert LONG_LOOK_S <= 4
     polled.poll()
-    noted = polled.store.get_submission(polled.submissions[0].submission_id).next_poll_at
+    noted = submission_of(polled.store, polled.submissions[0].submission_id).next_poll_at
     assert noted == polled.clock.now() + timedelta(seconds=max(POLL_S, 4 * REST))
     many = Polled(100)
     many.poll()
-    noted = many.store.get_submission(many.submissions[0].submission_id).next_poll_at
+    noted = submission_of(many.store, many.submissions[0].submission_id).next_poll_at
     assert noted == many.clock.now() + timedelta(seconds=10 * REST)
 
 
@@ -280,6 +280,6 @@ def test_what_is_not_recorded_is_shown_again(
     assert (walk.position, polled.due) == ("", 25)
     for _ in range(3):
         walk = polled.poll(walk, seconds=10)
-    assert polled.store.get_submission(polled.submissions[0].submission_id).next_poll_at
+    assert submission_of(polled.store, polled.submissions[0].submission_id).next_poll_at
     left = polled.store.due_polls(Account.account, walk.since if walk else polled.clock.now(), 99)
     assert not [s for s in left if walk]

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ import pytest
 import zstandard
 
 from batchor_core import ArtifactKind, ArtifactPrunedError, PruneRefusedError, Run
-from batchor_core.artifacts import ArtifactStore, LocalArtifactStore
+from batchor_core.artifacts import ArtifactStore
 from batchor_core.errors import (
-    ArtifactAlteredError,
     ArtifactError,
     ArtifactMissingError,
     ConfigurationError,
@@ -22,7 +22,6 @@ from batchor_core.errors import (
 from batchor_core.model.policies import ArtifactPolicy, ChunkPolicy, RetryPolicy
 from batchor_core.providers.openai.adapter import OpenAIProvider
 from batchor_core.providers.protocol import RawPart
-from batchor_core.results.raw_export import verify_export
 from batchor_core.testing.records import member, waiter_request
 from tests.core.world import Verdict, World, items
 
@@ -70,7 +69,7 @@ class TestExport:
         for file in manifest["files"]:
             original = (world.artifacts / file["path"]).read_bytes()
             assert (tmp_path / "out" / file["path"]).read_bytes() == original
-        assert verify_export(LocalArtifactStore(tmp_path / "out"), manifest) == len(kept)
+            assert file["sha256"] == sha256(original).hexdigest()
 
     def test_raw_answers_are_byte_for_byte(self, world: World, tmp_path: Path) -> None:
         """What the provider said could not be shown to it again."""
@@ -101,19 +100,6 @@ class TestExport:
             for line in _decompressed(path).splitlines()
         ]
         assert len(lines) == 3
-
-    @pytest.mark.parametrize("damage", ["lose", "alter"])
-    def test_verifying_finds_damage(self, world: World, tmp_path: Path, damage: str) -> None:
-        """An export that rotted away would pass for a good one."""
-        done = world.run(2).export_artifacts(str(tmp_path / "out"))
-        manifest = json.loads((tmp_path / "out" / done.manifest).read_text())
-        path = tmp_path / "out" / manifest["files"][0]["path"]
-        if damage == "lose":
-            path.unlink()
-        else:
-            path.write_bytes(b"\0" * path.stat().st_size)
-        with pytest.raises((ArtifactMissingError, ArtifactAlteredError)):
-            verify_export(LocalArtifactStore(tmp_path / "out"), manifest)
 
     def test_a_lost_file_ends_it_before_the_manifest(self, world: World, tmp_path: Path) -> None:
         """Answers would count as exported, and be removed, although some were not."""

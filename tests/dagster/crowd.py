@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, event
 from batchor_core.ids import new_waiter_id
 from batchor_core.model.records import Identity, Lease, NewRun, RunRecord
 from batchor_core.model.states import RunState, SubmissionState
-from batchor_core.store.protocol import MemberClaim, WaiterRequest
+from batchor_core.store.orchestration import MemberClaim, WaiterRequest
 from batchor_core.testing.records import new_chunk, new_submission
 from batchor_dagster import batch_asset
 from batchor_dagster.constants import TAG_RUN_KEY

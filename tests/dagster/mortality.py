@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from batchor_core import BatchRunner
 from batchor_core.integration import Clock, ProviderFactory
-from batchor_core.store.protocol import Store
+from batchor_core.store.orchestration import OrchestratorStore
 from batchor_dagster import BatchorResource
 from batchor_dagster.testing import MovedClock
 from tests.core.mortal import AtProbe, MortalStore
@@ -17,7 +17,7 @@ from tests.dagster.world import World
 
 _READS = (
     *("get_", "list_", "count", "check", "close", "subscribe", "due_", "latest_", "ready_"),
-    *("waiter_groups", "open_members", "open_work", "in_flight", "live_", "pauses_", "usage"),
+    *("waiter_groups", "open_work", "in_flight", "live_", "pauses_", "usage"),
     *("successor_of", "retries_of", "costs", "lease_of", "leased", "has_", "known_", "other_"),
     *("accounts_", "scope_limits", "unwanted_"),
 )
@@ -26,7 +26,7 @@ _READS = (
 class _CommittingStore(MortalStore):
     """A mortal process's store that passes a probe, as ``store.claim``, after each write."""
 
-    def __init__(self, store: Store, probe: Callable[[str], None]) -> None:
+    def __init__(self, store: OrchestratorStore, probe: Callable[[str], None]) -> None:
         super().__init__(store)
         self._probe = probe
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from batchor_core.model.records import ScopeLimits, SubmissionRecord
-from batchor_core.store.protocol import Store
+from batchor_core.store.orchestration import OrchestratorStore
 from batchor_core.store.sql import PostgresStorage, SQLiteStorage
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import RunDriver, member, new_run, new_submission, waiter_request
@@ -97,7 +97,7 @@ class RaceContract:
             assert len(store.list_runs()) == RACERS
 
 
-def _act(store: Store, action: str, number: int) -> Any:
+def _act(store: OrchestratorStore, action: str, number: int) -> Any:
     run_id = f"run_{number}"
     if action == "lease":
         lease = store.acquire_lease("run_a", run_id, 60)

@@ -15,7 +15,6 @@ from batchor_core.store.sql import SQLiteStorage, SqlStore, engine
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import (
     RunDriver,
-    identity,
     member,
     new_run,
     outcomes,
@@ -79,14 +78,13 @@ class TestSQLiteFile(StoreContract):
     def test_every_query_uses_an_index(self, store: SqlStore, clock: ManualClock) -> None:
         """A tick would scan all that ever happened instead of what is due."""
         driver = RunDriver(store, clock)
-        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
         calls = record_selects(store)
+        store.claim("run_a", [member("a")], waiter_request("a", waiter_id="w1"))
         driver.collect(driver.seal(1), outcomes(ok=1))
         store.due_polls("account", clock.now(), 10)
         store.list_chunks("run_a", states=[ChunkState.READY], limit=1)
         store.list_runs(namespace="default", states=[RunState.RUNNING], limit=1)
         store.list_waiters(namespace="default", states=[WaiterState.OPEN])
-        store.open_members([identity("a")])
         store.list_events("run_a")
         store.end_waiter("w1", WaiterState.SERVED, None)
         driver.close()

@@ -101,7 +101,7 @@ def _over_estimate(tx: Transaction, run_id: str, budget: float) -> OverBudget | 
     ).where(
         chunks.c.run_id == run_id,
         chunks.c.state == ChunkState.READY,
-        chunks.c.awaits_own.is_(False),  # takes the answers of others, and is never sent
+        chunks.c.is_duplicate.is_(False),  # takes the answers of others, and is never sent
     )
     ready = tx.execute(statement).mappings().one()
     if ready["priced"] != ready["chunks"]:

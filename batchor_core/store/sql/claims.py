@@ -7,18 +7,18 @@ from sqlalchemy import select
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import RunControlState
-from batchor_core.store.protocol import ClaimResult, MemberClaim, WaiterRequest
+from batchor_core.store.orchestration import ClaimResult, MemberClaim, WaiterRequest
 from batchor_core.store.sql.engine import UniqueConflictError
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.members import (
     close_members,
-    find_open_members,
     flag_unwanted_chunks,
     insert_members,
+    open_members_of,
 )
 from batchor_core.store.sql.runs import load_run, note_predecessor, supersede_run, write_control
 from batchor_core.store.sql.tables import runs
-from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
+from batchor_core.store.sql.transaction import Aggregate, Transaction, lock_run
 from batchor_core.store.sql.waiters import add_waiter, move_waiters, run_of_waiter
 
 ATTACHED = "attached"
@@ -36,7 +36,7 @@ class Claims(Aggregate):
         *,
         supersede: bool = False,
     ) -> ClaimResult:
-        """See ``Store.claim``. A claim of a waiter that is recorded already changes nothing."""
+        """See ``OrchestratorStore.claim``; with a waiter that is recorded it changes nothing."""
         try:
             return self._claim_once(run_id, members, waiter, supersede=supersede)
         except UniqueConflictError:
@@ -75,7 +75,7 @@ class Claims(Aggregate):
                 return ClaimResult(run_id=run_id, attached=False, superseded=holder, joined=joined)
             if holder != run_id:
                 write_control(tx, run_id, RunControlState.CANCEL, ATTACHED)
-                touch_run(tx, holder)
+                lock_run(tx, holder)
             joined = add_waiter(tx, holder, waiter)
             return ClaimResult(run_id=holder, attached=holder != run_id, joined=joined)
 
@@ -88,7 +88,7 @@ def _lock_holders(tx: Transaction, run_id: str, identities: Sequence[Identity]) 
     """
     locked: set[str] = set()
     while True:
-        held = find_open_members(tx, identities)
+        held = open_members_of(tx, identities)
         wanted = {run_id, *(member.run_id for member in held)} - locked
         if not wanted:
             return held
@@ -133,7 +133,7 @@ def _take_over(tx: Transaction, holder: str, run_id: str, claims: Sequence[Membe
 
 def _open_members(tx: Transaction, run_id: str, claims: Sequence[MemberClaim]) -> None:
     insert_members(tx, run_id, claims, is_open=True)
-    touch_run(tx, run_id)
+    lock_run(tx, run_id)
     append_event(
         tx,
         run_id,

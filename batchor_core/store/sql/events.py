@@ -39,7 +39,7 @@ class Events(Aggregate):
 
 
 def append_event(tx: Transaction, run_id: str, kind: str, **data: Any) -> None:
-    """Write one line of the journal; the run's row is locked by now (``touch_run``)."""
+    """Write one line of the journal; the run's row is locked by now (``lock_run``)."""
     done = tx.execute(insert(events).values(run_id=run_id, at=tx.now, kind=kind, data=data))
     assert done.inserted_primary_key is not None
     (sequence,) = done.inserted_primary_key

@@ -11,7 +11,7 @@ class Heartbeats(Aggregate):
     """The heartbeats' part of the store."""
 
     def note_heartbeat(self, namespace: str, name: str, every_s: float) -> None:
-        """See ``Store.note_heartbeat``."""
+        """See ``OrchestratorStore.note_heartbeat``."""
         key = {"namespace": namespace, "name": name}
         with self._write() as tx:
             values = {"at": tx.now, "every_s": every_s}
@@ -20,7 +20,7 @@ class Heartbeats(Aggregate):
                 tx.execute(update(heartbeats).where(*named).values(values))
 
     def heartbeats(self, namespace: str) -> dict[str, Heartbeat]:
-        """See ``Store.heartbeats``."""
+        """See ``OrchestratorStore.heartbeats``."""
         columns = record_columns(heartbeats, Heartbeat)
         statement = select(*columns).where(heartbeats.c.namespace == namespace)
         with self._read() as tx:

@@ -9,7 +9,7 @@ from batchor_core.errors import RunNotFoundError
 from batchor_core.model.records import Lease
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.tables import leases
-from batchor_core.store.sql.transaction import Aggregate, batched, lease_lost, touch_run
+from batchor_core.store.sql.transaction import Aggregate, batched, lease_lost, lock_run
 
 
 class Leases(Aggregate):
@@ -39,7 +39,7 @@ class Leases(Aggregate):
                 .values(owner=owner, token=lease.token, expires_at=lease.expires_at)
             )
             if taken_over:
-                touch_run(tx, run_id)
+                lock_run(tx, run_id)
                 append_event(tx, run_id, "lease.taken_over", owner=owner, previous_owner=held.owner)
             return lease
 
@@ -67,7 +67,7 @@ class Leases(Aggregate):
         return None if row is None else Lease(**row)
 
     def leased(self, run_ids: Iterable[str]) -> set[str]:
-        """See ``Store.leased``."""
+        """See ``OrchestratorStore.leased``."""
         statement = select(leases.c.run_id).where(*self._in_force())
         with self._read() as tx:
             return {

@@ -8,10 +8,10 @@ from sqlalchemy import RowMapping, bindparam, exists, func, insert, select, upda
 
 from batchor_core.model.records import Identity, Member
 from batchor_core.model.states import ChunkState, RunState
-from batchor_core.store.protocol import MemberClaim
+from batchor_core.store.orchestration import MemberClaim
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.tables import chunks, members, runs, waiters
-from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, touch_run
+from batchor_core.store.sql.transaction import Aggregate, Transaction, batched, lock_run
 
 _IDENTITIES_PER_QUERY = 500
 _COMPLETE_RUNS = 3
@@ -23,9 +23,9 @@ class Members(Aggregate):
     """The members' part of the store; opening them is in ``claims``."""
 
     def note_members(self, run_id: str, members: Sequence[MemberClaim]) -> None:
-        """See ``Store.note_members``."""
+        """See ``OrchestratorStore.note_members``."""
         with self._write() as tx:
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             insert_members(tx, run_id, members, is_open=False)
             append_event(tx, run_id, "members.noted", members=len(members))
 
@@ -35,13 +35,8 @@ class Members(Aggregate):
         with self._read() as tx:
             return [_as_member(row) for row in tx.execute(statement).mappings()]
 
-    def open_members(self, identities: Sequence[Identity]) -> list[Member]:
-        """See ``Store.open_members``; in the order of the identities."""
-        with self._read() as tx:
-            return find_open_members(tx, identities)
-
     def latest_runs(self, identities: Sequence[Identity], *, but: str) -> list[str]:
-        """See ``Store.latest_runs``."""
+        """See ``OrchestratorStore.latest_runs``."""
         found: dict[Identity, list[str]] = defaultdict(list)
         complete: Counter[Identity] = Counter()
         with self._read() as tx:
@@ -70,9 +65,9 @@ class Members(Aggregate):
             return unwanted_rows(tx, run_id)
 
     def release_members(self, run_id: str, identities: Sequence[Identity] | None = None) -> None:
-        """See ``Store.release_members``."""
+        """See ``OrchestratorStore.release_members``."""
         with self._write() as tx:
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             close_members(tx, run_id, identities)
 
 
@@ -178,7 +173,7 @@ def note_answers(tx: Transaction, run_id: str, ok_by_member: Mapping[int, int]) 
         tx.connection.execute(update(members).where(*named), rows)
 
 
-def find_open_members(tx: Transaction, identities: Sequence[Identity]) -> list[Member]:
+def open_members_of(tx: Transaction, identities: Sequence[Identity]) -> list[Member]:
     """Return the open members of these identities, in their order, each once."""
     found: dict[Identity, Member] = {}
     for namespace, asset, partitions in _batches(identities):

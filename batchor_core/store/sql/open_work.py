@@ -74,7 +74,7 @@ class OpenWorkQueries(Aggregate):
         but: Collection[str] = (),
         but_paused: str | None = None,
     ) -> list[OpenWork]:
-        """See ``Store.due_work``."""
+        """See ``OrchestratorStore.due_work``."""
         which = [*_claimed(namespace), _is_free(now), _by(runs.c.rests_until, now)]
         if but:
             which.append(runs.c.run_id.not_in(list(but)))
@@ -100,7 +100,7 @@ class OpenWorkQueries(Aggregate):
         return [found[run_id] for run_id in due]
 
     def count_open_runs(self, namespace: str) -> dict[tuple[str, RunControlState], int]:
-        """See ``Store.count_open_runs``."""
+        """See ``OrchestratorStore.count_open_runs``."""
         kinds = (runs.c.scope, runs.c.control)
         statement = select(*kinds, func.count().label("count")).where(*_claimed(namespace))
         with self._read() as tx:
@@ -108,7 +108,7 @@ class OpenWorkQueries(Aggregate):
         return {(row.scope, row.control): row._mapping["count"] for row in found}  # noqa: SLF001
 
     def pauses_since(self, namespace: str, after_sequence: int, limit: int) -> list[Event]:
-        """See ``Store.pauses_since``."""
+        """See ``OrchestratorStore.pauses_since``."""
         newest = func.max(events.c.sequence).label("sequence")
         sequences = (
             select(newest)
@@ -129,7 +129,7 @@ class OpenWorkQueries(Aggregate):
             return [Event(**row) for row in found]
 
     def unmoved_runs(self, namespace: str, before: datetime, limit: int) -> dict[str, datetime]:
-        """See ``Store.unmoved_runs``."""
+        """See ``OrchestratorStore.unmoved_runs``."""
         moved_at = func.max(events.c.at).label("moved_at")
         statement = (
             select(runs.c.run_id, moved_at)
@@ -148,7 +148,7 @@ class OpenWorkQueries(Aggregate):
             return {row.run_id: row.moved_at for row in tx.execute(statement)}
 
     def live_batches(self, scopes: Iterable[str]) -> dict[str, int]:
-        """See ``Store.live_batches``."""
+        """See ``OrchestratorStore.live_batches``."""
         statement = (
             select(submissions.c.scope, func.count().label("live"))
             .where(submissions.c.state.in_(sorted(QUEUED_SUBMISSION_STATES)))

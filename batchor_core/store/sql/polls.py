@@ -20,8 +20,8 @@ from batchor_core.store.sql.transaction import (
     Aggregate,
     Transaction,
     batched,
-    touch_run,
-    touch_runs,
+    lock_run,
+    lock_runs,
 )
 
 
@@ -53,7 +53,7 @@ class Polls(Aggregate):
             before = load_submission(tx, submission_id)
             news = provider_status not in {None, before.provider_status}
             if news:
-                touch_run(tx, before.run_id)
+                lock_run(tx, before.run_id)
             noted = tx.execute(update(submissions).where(*_active(submission_id)).values(values))
             if news and noted.rowcount:
                 _append_polled(tx, before, provider_status)
@@ -65,7 +65,7 @@ class Polls(Aggregate):
             values: dict[str, Any] = {"next_cancel_at": next_cancel_at}
             is_first = before.next_cancel_at is None
             if is_first:
-                touch_run(tx, before.run_id)
+                lock_run(tx, before.run_id)
                 values["next_poll_at"] = tx.now
             noted = tx.execute(update(submissions).where(*_active(submission_id)).values(values))
             if is_first and noted.rowcount:
@@ -79,13 +79,13 @@ class Polls(Aggregate):
         """See ``Store.mark_ended``."""
         with self._write() as tx:
             run_id = load_submission(tx, submission_id).run_id
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             return _end(tx, run_id, submission_id, provider_status, provider_result)
 
     def note_polls(self, polls: Sequence[Poll], next_poll_at: datetime) -> int:
         """See ``Store.note_polls``."""
         with self._write() as tx:
-            touch_runs(tx, (poll.submission.run_id for poll in polls if _is_news(poll)))
+            lock_runs(tx, (poll.submission.run_id for poll in polls if _is_news(poll)))
             active = _lock_active(tx, [p.submission.submission_id for p in polls])
             known = [p for p in polls if p.submission.submission_id in active]
             working = [poll for poll in known if poll.result is None]

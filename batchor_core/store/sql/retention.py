@@ -10,7 +10,7 @@ from batchor_core.model.states import TERMINAL_RUN_STATES, RunState, WaiterState
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.runs import load_run
 from batchor_core.store.sql.tables import runs, submissions, waiters
-from batchor_core.store.sql.transaction import Aggregate, Transaction, touch_run
+from batchor_core.store.sql.transaction import Aggregate, Transaction, lock_run
 
 _READ_BY_WAITERS = frozenset({"items", "results"})
 
@@ -50,7 +50,7 @@ class Retention(Aggregate):
 
 
 def _lock_finished(tx: Transaction, run_id: str) -> RunRecord:
-    touch_run(tx, run_id)
+    lock_run(tx, run_id)
     run = load_run(tx, run_id)
     if not run.state.is_terminal:
         raise RunNotFinishedError(

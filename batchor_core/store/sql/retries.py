@@ -7,7 +7,7 @@ from batchor_core.model.records import NewRun, RunRecord
 from batchor_core.model.states import RunState
 from batchor_core.store.sql.runs import insert_run, load_run
 from batchor_core.store.sql.tables import runs
-from batchor_core.store.sql.transaction import Aggregate, record_columns, touch_run
+from batchor_core.store.sql.transaction import Aggregate, lock_run, record_columns
 
 _COLUMNS = record_columns(runs, RunRecord)
 
@@ -19,7 +19,7 @@ class Retries(Aggregate):
         """See ``Store.open_retry``."""
         origin = run.retry_of or ""
         with self._write() as tx:
-            touch_run(tx, origin)  # two who open one at once take turns
+            lock_run(tx, origin)  # two who open one at once take turns
             state = load_run(tx, origin).state
             if not state.is_terminal:
                 raise RunNotFinishedError(

@@ -109,7 +109,7 @@ def _give_way(tx: Transaction, wanted: NewSubmission) -> ScopeFull | None:
             runs.c.updated_at >= tx.now - DRIVEN_WITHIN,
             runs.c.run_id.not_in(live),
             chunks.c.state == ChunkState.READY,
-            chunks.c.awaits_own.is_(False),
+            chunks.c.is_duplicate.is_(False),
             or_(chunks.c.not_before.is_(None), chunks.c.not_before <= tx.now),
         )
         .limit(1)

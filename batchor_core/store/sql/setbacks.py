@@ -18,7 +18,7 @@ class Setbacks(Aggregate):
     """The setbacks' part of the store."""
 
     def begin_advance(self, run_id: str) -> int:
-        """See ``Store.begin_advance``."""
+        """See ``OrchestratorStore.begin_advance``."""
         named = runs.c.run_id == run_id
         with self._write() as tx:
             found = tx.execute(select(runs.c.setbacks).where(named).with_for_update())
@@ -30,7 +30,7 @@ class Setbacks(Aggregate):
             return int(before)
 
     def end_advance(self, run_id: str) -> None:
-        """See ``Store.end_advance``."""
+        """See ``OrchestratorStore.end_advance``."""
         with self._write() as tx:
             tx.execute(update(runs).where(runs.c.run_id == run_id).values(NO_SETBACKS))
 

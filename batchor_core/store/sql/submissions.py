@@ -409,11 +409,6 @@ class Submissions(Aggregate):
                 *add_chunks(tx, lease.run_id, unwanted, are_unwanted=True),
             ]
 
-    def get_submission(self, submission_id: str) -> SubmissionRecord:
-        """See ``Store.get_submission``."""
-        with self._read() as tx:
-            return load_submission(tx, submission_id)
-
     def list_submissions(
         self, run_id: str, *, states: Iterable[SubmissionState] | None = None
     ) -> list[SubmissionRecord]:

@@ -10,7 +10,7 @@ from batchor_core.model.states import SubmissionState
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.submissions import as_submission, load_submission, select_submissions
 from batchor_core.store.sql.tables import runs, submissions
-from batchor_core.store.sql.transaction import Aggregate, touch_run
+from batchor_core.store.sql.transaction import Aggregate, lock_run
 
 
 class Sweeps(Aggregate):
@@ -38,7 +38,7 @@ class Sweeps(Aggregate):
         """See ``Store.note_sweep``."""
         with self._write() as tx:
             run_id = load_submission(tx, submission_id).run_id
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             tx.execute(
                 update(submissions)
                 .where(submissions.c.submission_id == submission_id)

@@ -117,7 +117,7 @@ chunks = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("cost_usd", Double),
     Column("not_before", Instant),
-    Column("awaits_own", Boolean, nullable=False),
+    Column("is_duplicate", Boolean, nullable=False),
     Column("is_unwanted", Boolean, nullable=False),
     Column("state", State(ChunkState), nullable=False),
     Column("refusals", Integer, nullable=False),

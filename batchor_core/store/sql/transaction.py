@@ -91,7 +91,7 @@ class Aggregate:
             )
             if held.rowcount != 1:
                 raise lease_lost(lease)
-            touch_run(tx, lease.run_id)
+            lock_run(tx, lease.run_id)
             yield tx
 
     def _begun(self, connection: Connection) -> Transaction:
@@ -106,7 +106,7 @@ def lease_lost(lease: Lease) -> LeaseLostError:
     )
 
 
-def touch_run(tx: Transaction, run_id: str) -> bool:
+def lock_run(tx: Transaction, run_id: str) -> bool:
     """Lock the run's row and stamp it; whether there is one.
 
     Whoever writes an event comes through here first: the numbers of a run's events then grow in
@@ -116,8 +116,8 @@ def touch_run(tx: Transaction, run_id: str) -> bool:
     return bool(tx.execute(statement.values(updated_at=tx.now)).rowcount)
 
 
-def touch_runs(tx: Transaction, run_ids: Iterable[str]) -> None:
-    """Do as ``touch_run`` does for many runs, which are locked in one order by everybody."""
+def lock_runs(tx: Transaction, run_ids: Iterable[str]) -> None:
+    """Do as ``lock_run`` does for many runs, which are locked in one order by everybody."""
     for group in batched(sorted(set(run_ids))):
         named = tables.runs.c.run_id.in_(group)
         ordered = select(tables.runs.c.run_id).where(named).order_by(tables.runs.c.run_id)

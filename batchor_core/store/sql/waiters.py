@@ -11,7 +11,7 @@ from batchor_core.ids import new_waiter_id
 from batchor_core.model.records import RunRecord, Waiter
 from batchor_core.model.states import TERMINAL_RUN_STATES, RunControlState, WaiterState
 from batchor_core.model.transitions import WAITER_TRANSITIONS, sources_of
-from batchor_core.store.protocol import EndedWaiter, WaiterGroup, WaiterRequest
+from batchor_core.store.orchestration import EndedWaiter, WaiterGroup, WaiterRequest
 from batchor_core.store.sql.engine import json_text
 from batchor_core.store.sql.events import append_event
 from batchor_core.store.sql.members import note_unwanted
@@ -20,8 +20,8 @@ from batchor_core.store.sql.tables import runs, waiters
 from batchor_core.store.sql.transaction import (
     Aggregate,
     Transaction,
+    lock_run,
     record_columns,
-    touch_run,
 )
 
 _COLUMNS = record_columns(waiters, Waiter)
@@ -36,7 +36,7 @@ class Waiters(Aggregate):
     """The waiters' part of the store; recording one is in ``claims``."""
 
     def get_waiter(self, waiter_id: str) -> Waiter:
-        """See ``Store.get_waiter``."""
+        """See ``OrchestratorStore.get_waiter``."""
         with self._read() as tx:
             return _load_waiter(tx, waiter_id)
 
@@ -51,7 +51,7 @@ class Waiters(Aggregate):
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Waiter]:
-        """See ``Store.list_waiters``."""
+        """See ``OrchestratorStore.list_waiters``."""
         statement = select(*_COLUMNS).order_by(waiters.c.ordinal).limit(limit)
         if namespace is not None:
             statement = statement.where(waiters.c.namespace == namespace)
@@ -71,7 +71,7 @@ class Waiters(Aggregate):
             return [_as_waiter(row) for row in tx.execute(statement).mappings()]
 
     def waiter_groups(self, namespace: str, fields: Sequence[str]) -> list[WaiterGroup]:
-        """See ``Store.waiter_groups``."""
+        """See ``OrchestratorStore.waiter_groups``."""
         texts = [json_text(waiters.c.payload, name).label(f"field_{name}") for name in fields]
         statement = (
             select(waiters.c.asset, func.count().label("waiting"), *texts)
@@ -92,7 +92,7 @@ class Waiters(Aggregate):
         limit: int,
         assets: Iterable[str] | None = None,
     ) -> list[Waiter]:
-        """See ``Store.ready_waiters``."""
+        """See ``OrchestratorStore.ready_waiters``."""
         group = (waiters.c.asset, json_text(waiters.c.payload, field))
         turn = func.row_number().over(partition_by=group, order_by=waiters.c.ordinal)
         ready = (
@@ -123,11 +123,11 @@ class Waiters(Aggregate):
         progress: Mapping[str, Any] | None = None,
         payload: Mapping[str, Any] | None = None,
     ) -> Waiter:
-        """See ``Store.update_waiter``; None leaves a part as it is."""
+        """See ``OrchestratorStore.update_waiter``; None leaves a part as it is."""
         changes = {"progress": progress, "payload": payload}
         values = {name: value for name, value in changes.items() if value is not None}
         with self._write() as tx:
-            touch_run(tx, waiter.run_id)
+            lock_run(tx, waiter.run_id)
             changed = tx.execute(
                 update(waiters)
                 .where(
@@ -160,14 +160,14 @@ class Waiters(Aggregate):
         *,
         keeps_work: bool = False,
     ) -> EndedWaiter:
-        """See ``Store.end_waiter``."""
+        """See ``OrchestratorStore.end_waiter``."""
         sources = sources_of(WAITER_TRANSITIONS, state)
         if not sources:
             raise StoreError(f"waiter {waiter_id!r}: {state!s} is no end of a waiter")
         with self._write() as tx:
             waiter = _load_waiter(tx, waiter_id)
             run_id = waiter.run_id
-            touch_run(tx, run_id)
+            lock_run(tx, run_id)
             ended = tx.execute(
                 update(waiters)
                 .where(waiters.c.waiter_id == waiter_id, waiters.c.state.in_(sources))

@@ -115,7 +115,7 @@ def _create_chunks() -> None:
         sa.Column("output_tokens", sa.BigInteger(), nullable=False),
         sa.Column("cost_usd", sa.Double()),
         sa.Column("not_before", sa.BigInteger()),
-        sa.Column("awaits_own", sa.Boolean(), nullable=False),
+        sa.Column("is_duplicate", sa.Boolean(), nullable=False),
         sa.Column("is_unwanted", sa.Boolean(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("refusals", sa.Integer(), nullable=False),

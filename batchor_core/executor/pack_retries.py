@@ -2,22 +2,21 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchor_core.executor.cycle import Cycle
-from batchor_core.executor.lines import ItemLines
-from batchor_core.executor.seal import ChunkSeries, Position
+from batchor_core.executor.recut import items_of, recut
+from batchor_core.executor.seal import Position
 from batchor_core.model.records import ChunkRecord, NewChunk, SubmissionRecord
 from batchor_core.model.states import SubmissionState, Verdict
-from batchor_core.planning.chunking import ChunkMeter
 
 
-def retry(cycle: Cycle) -> bool:
+def pack_retries(cycle: Cycle) -> bool:
     """Pack what is due, one series of chunks per round.
 
     Until the transaction that inserts those chunks, the items belong to their submissions: a
@@ -52,27 +51,22 @@ def _pack(
     round_: int,
 ) -> None:
     unwanted = _Stretches(cycle.store.unwanted_rows(cycle.run.run_id))
+    sources = [(submission, chunks[submission.chunk_seq]) for submission in submissions]
     position = Position(seq=1 + max(chunks), round=round_)
-    packed: dict[bool, list[NewChunk]] = {}
+    limits = cycle.plan.limits
     # What nobody wants comes into chunks of its own, which are given up before they are sent.
-    for are_wanted in (True, False) if unwanted else (True,):
-        with ChunkSeries(cycle, position) as series:
-            target = _Target(series=series, meter=ChunkMeter(cycle.plan.limits))
-            for submission in submissions:
-                chunk = chunks[submission.chunk_seq]
-                attempts = {
-                    row: count
-                    for row, count in _attempts(cycle, submission).items()
-                    if (row in unwanted) is not are_wanted
-                }
-                _copy(cycle, chunk, attempts, target)
-                cycle.keeper.keep()
-            series.seal()
-        packed[are_wanted] = series.sealed
-        position = replace(position, seq=position.seq + len(series.sealed))
+    wanted = recut(
+        cycle, _sent_back(cycle, sources, lambda row: row not in unwanted), position, limits
+    )
+    rest: list[NewChunk] = []
+    if unwanted:
+        position = replace(position, seq=position.seq + len(wanted))
+        rest = recut(
+            cycle, _sent_back(cycle, sources, lambda row: row in unwanted), position, limits
+        )
     cycle.probe("retry.sealed")
     ids = [submission.submission_id for submission in submissions]
-    cycle.store.pack_retries(cycle.lease, ids, packed[True], unwanted=packed.get(False, ()))
+    cycle.store.pack_retries(cycle.lease, ids, wanted, unwanted=rest)
     cycle.probe("retry.committed")
 
 
@@ -91,35 +85,22 @@ class _Stretches:
         return place >= 0 and row <= self._stretches[place][1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Target:
-    """The chunks that are filled, and how full the open one is."""
-
-    series: ChunkSeries
-    meter: ChunkMeter
-
-    def make_room(self, size_bytes: int, tokens: float) -> None:
-        """Begin another chunk if a line does not fit into the open one."""
-        if not self.meter.fits(size_bytes, tokens):
-            self.series.seal()
-            self.meter.reset()
-        self.meter.add(size_bytes, tokens)
-
-
-def _copy(cycle: Cycle, chunk: ChunkRecord, attempts: Mapping[int, int], target: _Target) -> None:
-    """Copy the lines of items of a chunk, given with their attempts by row."""
-    if not attempts:
-        return
-    with (
-        cycle.artifacts.local(chunk.items) as items_path,
-        cycle.artifacts.local(chunk.requests) as requests_path,
-        ItemLines(requests_path) as lines,
-    ):
-        items = pq.read_table(items_path)
-        mine = items.filter(pc.is_in(items["row"], pa.array(list(attempts), pa.int64())))
-        for item, line in lines.of(mine):
-            target.make_room(len(line), item["tokens"])
-            target.series.writer().add_again(item, line, attempts[item["row"]])
+def _sent_back(
+    cycle: Cycle,
+    submissions: Sequence[tuple[SubmissionRecord, ChunkRecord]],
+    wanted: Callable[[int], bool],
+) -> Iterator[tuple[ChunkRecord, pa.Table]]:
+    """Yield the chunks of submissions with those of their items that come back and are wanted."""
+    for submission, chunk in submissions:
+        attempts = {row: n for row, n in _attempts(cycle, submission).items() if wanted(row)}
+        if attempts:
+            items = items_of(cycle, chunk)
+            mine = items.filter(pc.is_in(items["row"], pa.array(list(attempts), pa.int64())))
+            counts = [attempts[row] for row in mine["row"].to_pylist()]
+            place = mine.schema.get_field_index("attempts")
+            field = mine.schema.field(place)
+            yield chunk, mine.set_column(place, field, pa.array(counts, field.type))
+        cycle.keeper.keep()
 
 
 def _attempts(cycle: Cycle, submission: SubmissionRecord) -> dict[int, int]:

@@ -11,7 +11,7 @@ from batchor_core.errors import ConfigurationError, NothingToRetryError
 from batchor_core.executor.cycle import Cycle
 from batchor_core.executor.digests import RowsDigest
 from batchor_core.executor.ingested import finish_rows, seal_rows
-from batchor_core.executor.lines import ItemLines
+from batchor_core.executor.recut import lines_of
 from batchor_core.executor.seal import ChunkWriter, Position, open_chunk
 from batchor_core.ids import LONGEST_RUN_ID
 from batchor_core.model.records import ChunkRecord, NewRun, RunRecord
@@ -23,7 +23,7 @@ NEEDED = (ArtifactKind.REQUESTS, ArtifactKind.ITEMS, ArtifactKind.RESULTS)
 """Kinds of files of the finished run that are read."""
 
 
-def retake(cycle: Cycle, origin: str) -> bool:
+def fill_retry_run(cycle: Cycle, origin: str) -> bool:
     """Seal chunks of failed items of ``origin``; the twin of ``ingest``, without a source.
 
     Items keep their row numbers, ids, kept columns and metadata, and begin without attempts. A
@@ -36,10 +36,10 @@ def retake(cycle: Cycle, origin: str) -> bool:
         ArtifactError: Files of ``origin`` are gone.
     """
     check_not_pruned(cycle.store.get_run(origin), NEEDED, "its failed items cannot be cut out")
-    return _Retake(cycle, origin).run()
+    return _Filling(cycle, origin).run()
 
 
-def open_retry(
+def open_retry_run(
     store: Store,
     artifacts: ArtifactStore,
     origin: RunRecord,
@@ -100,7 +100,7 @@ def _why_nothing(
     return text
 
 
-class _Retake:
+class _Filling:
     """One stretch of it, from the checkpoint on."""
 
     def __init__(self, cycle: Cycle, origin: str) -> None:
@@ -148,20 +148,17 @@ class _Retake:
             return
         columns = [name for name in (METADATA, KEPT) if name in items.schema.names]
         begin = number = skip
-        with (
-            self._cycle.artifacts.local(root.requests) as path,
-            ItemLines(path) as lines,
-        ):
-            for number, (item, line) in enumerate(lines.of(items.slice(skip)), skip):
-                if not self._meter.fits(len(line), item["tokens"]):
-                    self._extra.append(items.select(columns).slice(begin, number - begin))
-                    begin = number
-                    self._seal(root, number)
-                if self._writer is None:
-                    position = Position(seq=len(self._sealed), is_again=True)
-                    self._writer = open_chunk(self._cycle, position)
-                self._writer.add_again(item, line, 0)
-                self._meter.add(len(line), item["tokens"])
+        lines = lines_of(self._cycle, root, items.slice(skip))
+        for number, (item, line) in enumerate(lines, skip):
+            if not self._meter.fits(len(line), item["tokens"]):
+                self._extra.append(items.select(columns).slice(begin, number - begin))
+                begin = number
+                self._seal(root, number)
+            if self._writer is None:
+                position = Position(seq=len(self._sealed), is_again=True)
+                self._writer = open_chunk(self._cycle, position)
+            self._writer.add_again(item, line, 0)
+            self._meter.add(len(line), item["tokens"])
         self._extra.append(items.select(columns).slice(begin))
         self._end = (root, number + 1)
 
