@@ -4,7 +4,7 @@
 nowhere else in the core (a contract checks it), so that the rest may be rearranged.
 """
 
-from batchor_core.clock import Clock, SystemClock
+from batchor_core.clock import Clock
 from batchor_core.durable import make_folder, publish
 from batchor_core.executor.budget import change_budget
 from batchor_core.executor.due import HEAVY_STEPS, due_steps
@@ -68,7 +68,6 @@ __all__ = [
     "ProviderFactory",
     "ResultDeclaration",
     "RunRecord",
-    "SystemClock",
     "Waiter",
     "WaiterGroup",
     "WaiterRequest",

@@ -16,7 +16,7 @@ StoragePlace = OrchestratorStore | str | os.PathLike[str] | None
 ArtifactPlace = ArtifactStore | str | os.PathLike[str] | None
 
 
-def open_store(storage: StoragePlace, clock: Clock) -> OrchestratorStore:
+def open_store(storage: StoragePlace, clock: Clock | None) -> OrchestratorStore:
     """Open the control plane; see ``BatchRunner`` for what may be named."""
     if storage is None:
         return SQLiteStorage(default_home() / "state.sqlite3", clock=clock)

@@ -12,7 +12,7 @@ from typing import cast
 from pydantic import BaseModel
 
 from batchor_core.artifacts.kinds import SENT_AND_RECEIVED, ArtifactKind
-from batchor_core.clock import Clock, SystemClock
+from batchor_core.clock import Clock
 from batchor_core.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -90,10 +90,10 @@ class BatchRunner:
         probe: Probe = no_probe,
         listeners: Iterable[EventListener] = (),
     ) -> None:
-        self._clock = clock or SystemClock()
         self.in_memory = storage == MEMORY
         self._scratch = tempfile.TemporaryDirectory(prefix="batchor-") if self.in_memory else None
-        self.store = open_store(storage, self._clock)
+        self.store = open_store(storage, clock)
+        self.clock = clock or self.store.clock
         if told := tuple(listeners):
             self.store.subscribe(Notifier(told))
         scratch = self._scratch.name if self._scratch else ""
@@ -101,7 +101,7 @@ class BatchRunner:
         self.namespace = namespace
         self._owner = LeaseOwner()
         self._probe = probe
-        self._executor = Executor(self.store, self.artifacts, self._clock, self._owner, probe)
+        self._executor = Executor(self.store, self.artifacts, self.clock, self._owner, probe)
         self._connect = connect
         self._adapters: list[tuple[ProviderConfig, BatchProvider]] = []
         self._models: dict[str, type[BaseModel]] = {}
@@ -183,7 +183,7 @@ class BatchRunner:
         else:
             record = Reattachment(
                 store=self.store,
-                clock=self._clock,
+                clock=self.clock,
                 owner=self._owner,
                 new=new,
                 plan=plan,
@@ -266,14 +266,14 @@ class BatchRunner:
         Returns:
             How many batches have ended.
         """
-        until = self._clock.monotonic() + deadline_s
-        accounts = self.store.accounts_to_poll(self.namespace, self._clock.now())
+        until = self.clock.monotonic() + deadline_s
+        accounts = self.store.accounts_to_poll(self.namespace, self.clock.now())
         self._sweep_due(accounts)
         before = dict(walks or {})
         ended = 0
         for account, run_id in accounts.items():
             walk = before.pop(account, None)
-            if self._clock.monotonic() < until:
+            if self.clock.monotonic() < until:
                 interrupted, walk = walk, None
                 with _apart(account):
                     count, walk = self._poll_account(run_id, until, interrupted)
@@ -313,7 +313,7 @@ class BatchRunner:
             yield from Reconciliation(
                 store=self.store,
                 provider=self._provider_of(run.run_id),
-                clock=self._clock,
+                clock=self.clock,
                 owner=self._owner,
                 lease_s=stored.timing.lease_s,
                 is_dry=is_dry,
@@ -338,7 +338,7 @@ class BatchRunner:
             is_dry: Only tell what would be removed.
         """
         named = [ArtifactKind(kind) for kind in kinds]
-        before = self._clock.now() - older_than
+        before = self.clock.now() - older_than
         if not is_dry:
             self.artifacts.remove_leftovers()
         done: list[Pruned] = []
@@ -401,12 +401,12 @@ class BatchRunner:
 
     def _sweep_due(self, accounts: Mapping[str, str]) -> None:
         """Look for late twins in the name of runs that still go on, or that are over."""
-        due = self.store.due_sweeps(self.namespace, self._clock.now(), 100)
+        due = self.store.due_sweeps(self.namespace, self.clock.now(), 100)
         for account in {submission.account for submission in due}:
             mine = [submission for submission in due if submission.account == account]
             run_id = accounts.get(account, mine[0].run_id)
             with _apart(account):
-                sweep(self.store, self._provider_of(run_id), self._clock, mine)
+                sweep(self.store, self._provider_of(run_id), self.clock, mine)
 
     def _provider_of(self, run_id: str) -> BatchProvider:
         """Return the account of a run, with the key that this process may have been given."""
@@ -429,7 +429,7 @@ class BatchRunner:
         poll = AccountPoll(
             self.store,
             provider,
-            self._clock,
+            self.clock,
             account=run.account,
             poll_s=stored.timing.poll_s,
             deadline=until,
@@ -444,7 +444,7 @@ class BatchRunner:
     def _pause(self, run_ids: Iterable[str], reason: str, until: float) -> None:
         """Pause runs; those for which there is no time are found again with the next poll."""
         for run in self.store.get_runs(run_ids).values():
-            if self._clock.monotonic() >= until:
+            if self.clock.monotonic() >= until:
                 return
             if (run.control, run.control_reason) != (RunControlState.PAUSE, reason):
                 self.store.set_control(run.run_id, RunControlState.PAUSE, reason)
@@ -455,7 +455,7 @@ class BatchRunner:
             plan=plan,
             store=self.store,
             artifacts=self.artifacts,
-            clock=self._clock,
+            clock=self.clock,
             executor=self._executor,
             attachment=attachment,
             predecessor=self._predecessor_of(record),

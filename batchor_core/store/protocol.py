@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from batchor_core.clock import Clock
 from batchor_core.model.policies import BudgetPolicy
 from batchor_core.model.records import (
     ArtifactRef,
@@ -127,6 +128,11 @@ class StoreHealth:
 
 class Store(Protocol):
     """What a run needs of its control plane; ``OrchestratorStore`` adds what drives many."""
+
+    @property
+    def clock(self) -> Clock:
+        """What its instants are told by; one for all processes that share it."""
+        ...
 
     @property
     def store_id(self) -> str:

@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from batchor_core import BatchRunner, ConfigurationError, TimingPolicy
-from batchor_core.integration import Clock, ProviderFactory, SystemClock
+from batchor_core.integration import Clock, ProviderFactory
 from batchor_dagster.constants import HoldKind
 from batchor_dagster.resources.listeners import load_listener
 
@@ -67,9 +67,9 @@ class BatchorResource(dg.ConfigurableResource[Any]):
         return TimingPolicy(poll_s=self.poll_s, lease_s=self.lease_s, settle_s=self.settle_s)
 
     @property
-    def clock(self) -> Clock:
-        """The clock of the batch runs; the test kit replaces it."""
-        return SystemClock()
+    def clock(self) -> Clock | None:
+        """The clock of the batch runs, which the test kit replaces; None is the store's."""
+        return None
 
     @property
     def hold_kind(self) -> HoldKind:

@@ -21,7 +21,6 @@ from batchor_dagster.constants import (
     TAG_PRIORITY,
     RunKind,
 )
-from batchor_dagster.resources.connections import batchor_resource
 from batchor_dagster.sensors.advance_job import UNUSABLE, run_config
 from batchor_dagster.sensors.launched_advances import Launched, still_going
 from batchor_dagster.sensors.pause_news import news_of_pauses
@@ -108,7 +107,7 @@ class _Planner:
     ) -> None:
         self._store = runner.store
         self._namespace = runner.namespace
-        self._now = batchor_resource(context.resources).clock.now()
+        self._now = runner.clock.now()
         self.launched = still_going(context.instance, self._store, before.launched)
         self.tried = dict(before.tried)
 

@@ -114,7 +114,7 @@ def materialize_tick(
             location=location,
             backfills=backfills,
             hold_kind=batchor.hold_kind,
-            now=batchor.clock.now(),
+            now=runner.clock.now(),
         )
         cancellation.end_groups(groups)
         cancellation.end_terminated(before.looked_at)

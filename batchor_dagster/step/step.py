@@ -124,7 +124,7 @@ class Step:
             location,
             self.runner.store,
             self.runner.namespace,
-            self.batchor.clock.now(),
+            self.runner.clock.now(),
         )
 
     @property

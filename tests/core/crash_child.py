@@ -81,7 +81,7 @@ def drive_run(runner: BatchRunner, job: BatchJob, *, cancels: bool, restores: bo
     if restores:
         runner.open(job, run_id="run-1")
         while any(each.finding is Finding.BUSY for each in runner.reconcile()):
-            runner._clock.sleep(10)  # the lease of the dead runs out
+            runner.clock.sleep(10)  # the lease of the dead runs out
     run = runner.start(job, run_id="run-1")
     if cancels and not run.is_finished:
         try:

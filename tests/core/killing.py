@@ -1,21 +1,22 @@
 """Processes that drive one run through the command line, and are killed at random moments."""
 
-import multiprocessing
 import os
 import random
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
 from batchor_core.cli import main
+from batchor_core.clock import SystemClock
 from batchor_core.planning import tokens
+from tests.core.children import FORKS, code_of, kill
 
 LEASE_S = 1.5
 SETTLE_S = 3.0
 LONGEST_END_S = 60.0
-FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.core.killing"])
 
 
@@ -28,12 +29,16 @@ class Command:
         target: A PostgreSQL DSN or the path of a SQLite file.
         base_url: The provider.
         max_rounds: Passes over the rows, the first included.
+        lease_s: For how long a process holds the run without a sign of life.
+        ahead_s: How far its machine's clock is ahead of the others'.
     """
 
     folder: Path
     target: str
     base_url: str
     max_rounds: int = 20
+    lease_s: float = LEASE_S
+    ahead_s: float = 0.0
 
     @property
     def arguments(self) -> list[str]:
@@ -46,7 +51,7 @@ class Command:
             *(place, self.target, "--artifacts", str(self.folder / "artifacts")),
             *("--chunk-max-requests", "4", "--max-rounds", str(self.max_rounds)),
             *("--poll-interval", "0.1", "--retry-delay", "0.05"),
-            *("--lease-seconds", str(LEASE_S), "--settle-seconds", str(SETTLE_S)),
+            *("--lease-seconds", str(self.lease_s), "--settle-seconds", str(SETTLE_S)),
         ]
 
     def write_input(self, rows: int) -> None:
@@ -56,7 +61,9 @@ class Command:
 
     def spawn(self) -> BaseProcess:
         """Start one more process."""
-        process = FORKS.Process(target=run_command, args=(self.arguments, str(self.output)))
+        process = FORKS.Process(
+            target=run_command, args=(self.arguments, str(self.output), self.ahead_s)
+        )
         process.start()
         return process
 
@@ -66,8 +73,10 @@ class Command:
         return self.folder / "output.log"
 
 
-def run_command(arguments: list[str], output: str) -> NoReturn:
+def run_command(arguments: list[str], output: str, ahead_s: float) -> NoReturn:
     """Be one ``batchor`` process."""
+    skewed = timedelta(seconds=ahead_s)
+    SystemClock.now = lambda _: datetime.now(UTC) + skewed  # type: ignore[method-assign]
     with Path(output).open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -89,21 +98,14 @@ def kill_at_random(command: Command, *, processes: int, kills: int, dice: random
         while killed < kills:
             number = dice.randrange(processes)
             victim = fleet[number]
-            victim.join(dice.uniform(0.0, 2 * LEASE_S / processes))
-            if victim.exitcode is not None:
+            if code_of(victim, dice.uniform(0.0, 2 * LEASE_S / processes)) is not None:
                 break  # the run is finished, or this process has failed
-            victim.kill()
-            victim.join()
+            kill(victim)
             killed += 1
-            victim.close()
             fleet[number] = command.spawn()
-        for process in fleet:
-            process.join(LONGEST_END_S)
-        codes = [process.exitcode for process in fleet]
+        codes = [code_of(process, LONGEST_END_S) for process in fleet]
         assert codes == [0] * processes, f"{codes}: {command.output.read_text()[-4000:]}"
         return killed
     finally:
         for process in fleet:
-            process.kill()
-            process.join()
-            process.close()
+            kill(process)

@@ -1,14 +1,11 @@
 """Crashes at every probe: nothing is lost, nothing is paid twice, whoever goes on."""
 
 import ast
-import multiprocessing
 import shutil
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from batchor_core.executor.probes import PROBES
 from batchor_core.executor.submit import RUN_TAG
 from batchor_core.model.policies import ChunkPolicy, RetryPolicy, ReusePolicy
 from batchor_core.planning import tokens
+from tests.core.children import FORKS, code_of, kill, start
 from tests.core.crash_child import KILLED, SURVIVED, drive, drive_run
 from tests.core.world import World, check_conserved, check_paid_once, job_for, open_world
 
@@ -111,11 +109,7 @@ CASES = [
     for nth in (1, 2)
     if nth == 1 or probe not in scenario.once
 ]
-FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.core.crash_child"])
-# Each start and each join reads the ends of all children, and of two that read the same end at
-# once, one takes the other's code for lost (255).
-ENDS_ARE_READ = threading.Lock()
 
 
 def test_every_probe_of_the_source_is_listed_and_crashed_at() -> None:
@@ -165,13 +159,10 @@ def _run_child(world: World, name: str, probe: str, nth: int) -> int | None:
             "restores": scenario.restores,
         },
     )
-    with ENDS_ARE_READ:
-        child.start()
-    wait([child.sentinel], timeout=50)
-    with ENDS_ARE_READ:
-        if child.is_alive():
-            child.kill()
-        return child.exitcode
+    start(child)
+    code = code_of(child, 50)
+    kill(child)
+    return code
 
 
 @pytest.mark.crash

@@ -31,6 +31,7 @@ from batchor_core.errors import (
 from batchor_core.executor.due import HEAVY_STEPS
 from batchor_core.model.items import PromptParts
 from batchor_core.model.policies import ChunkPolicy
+from tests.core.children import FORKS
 from tests.core.ingest_child import (
     KINDS,
     ROWS,
@@ -40,7 +41,6 @@ from tests.core.ingest_child import (
     read_and_die,
     write,
 )
-from tests.core.killing import FORKS
 from tests.core.world import World, items
 
 THREES = ChunkPolicy(max_requests=3)

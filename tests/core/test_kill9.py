@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from batchor_core import BatchRunner
 from batchor_core.simulator import Simulator, SimulatorOptions
 from batchor_core.simulator.answers import NOTICE
+from tests.core.children import code_of, kill
 from tests.core.killing import Command, kill_at_random
 from tests.core.postgres import postgres_databases
 from tests.core.world import check_conserved
@@ -92,3 +94,28 @@ def _check(command: Command, simulator: Simulator) -> None:
     assert ledger.times_paid("run-1") == {str(row): 1 for row in range(ROWS)}
     batches = simulator.state.ledger_report()["batches"].values()
     assert {batch["status"] for batch in batches} <= {"completed", "expired", "cancelled"}
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(180)
+def test_machines_whose_clocks_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine five minutes ahead would take away leases that were renewed a moment ago."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    with (
+        postgres_databases() as new_database,
+        Simulator(SimulatorOptions(batch_seconds=0.3)) as simulator,
+    ):
+        target, base_url = new_database(), simulator.openai_base_url
+        command = Command(folder=tmp_path, target=target, base_url=base_url, lease_s=120)
+        command.write_input(ROWS)
+        fleet = [each.spawn() for each in (command, replace(command, ahead_s=300)) for _ in "12"]
+        try:
+            codes = [code_of(process, 60) for process in fleet]
+        finally:
+            for process in fleet:
+                kill(process)
+        assert codes == [0] * 4, command.output.read_text()[-4000:]
+        _check(command, simulator)
+        with BatchRunner(target, tmp_path / "artifacts") as runner:
+            events = runner.store.list_events("run-1", limit=10_000)
+            assert "lease.taken_over" not in {event.kind for event in events}

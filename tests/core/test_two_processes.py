@@ -15,7 +15,7 @@ from batchor_core.executor.probes import PROBES
 from batchor_core.model.policies import ChunkPolicy
 from batchor_core.simulator import Simulator, SimulatorOptions
 from tests.core import process_child
-from tests.core.killing import FORKS
+from tests.core.children import FORKS
 from tests.core.world import (
     World,
     check_conserved,

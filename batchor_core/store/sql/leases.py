@@ -23,7 +23,7 @@ class Leases(Aggregate):
             ).one_or_none()
             if held is None:
                 raise RunNotFoundError(f"no run {run_id!r} in {self._database.location}")
-            now = self._clock.now()  # after the lock, for which we may have waited
+            now = self.clock.now()  # after the lock, for which we may have waited
             taken_over = held.owner is not None and held.owner != owner
             if taken_over and held.expires_at > now:
                 return None
@@ -77,7 +77,7 @@ class Leases(Aggregate):
             }
 
     def _in_force(self) -> tuple[ColumnElement[bool], ...]:
-        return (leases.c.owner.is_not(None), leases.c.expires_at > self._clock.now())
+        return (leases.c.owner.is_not(None), leases.c.expires_at > self.clock.now())
 
 
 def _named(lease: Lease) -> tuple[ColumnElement[bool], ...]:

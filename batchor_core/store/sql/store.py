@@ -5,7 +5,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from batchor_core.clock import Clock, SystemClock
 from batchor_core.store.protocol import StoreHealth
@@ -14,6 +14,7 @@ from batchor_core.store.sql.chunks import Chunks
 from batchor_core.store.sql.claims import Claims
 from batchor_core.store.sql.costs import Costs
 from batchor_core.store.sql.counts import Counts
+from batchor_core.store.sql.database_clock import DatabaseClock
 from batchor_core.store.sql.engine import Database, postgres, sqlite_file, sqlite_memory
 from batchor_core.store.sql.events import Events
 from batchor_core.store.sql.heartbeats import Heartbeats
@@ -30,7 +31,7 @@ from batchor_core.store.sql.setbacks import Setbacks
 from batchor_core.store.sql.submissions import Submissions
 from batchor_core.store.sql.sweeps import Sweeps
 from batchor_core.store.sql.tables import stores
-from batchor_core.store.sql.transaction import Listener
+from batchor_core.store.sql.transaction import Listener, Transaction
 from batchor_core.store.sql.waiters import Waiters
 
 
@@ -135,8 +136,13 @@ class PostgresStorage(SqlStore):
 
     Args:
         dsn: ``postgresql://user:password@host:5432/name``; psycopg 3 is used in any case.
-        clock: Where time comes from; None is the machine's.
+        clock: Where time comes from; None is the database's own, whatever the machine's clock says.
     """
 
     def __init__(self, dsn: str, *, clock: Clock | None = None) -> None:
-        super().__init__(postgres(dsn), clock)
+        super().__init__(postgres(dsn), clock or DatabaseClock())
+
+    def _begun(self, connection: Connection) -> Transaction:
+        if isinstance(self.clock, DatabaseClock):
+            self.clock.ask(connection)
+        return super()._begun(connection)

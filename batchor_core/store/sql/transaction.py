@@ -56,7 +56,7 @@ class Aggregate:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._clock = clock
+        self.clock = clock
         self._listeners: list[Listener] = []
 
     @contextmanager
@@ -95,7 +95,7 @@ class Aggregate:
             yield tx
 
     def _begun(self, connection: Connection) -> Transaction:
-        return Transaction(connection=connection, database=self._database, now=self._clock.now())
+        return Transaction(connection=connection, database=self._database, now=self.clock.now())
 
 
 def lease_lost(lease: Lease) -> LeaseLostError:
