@@ -14,7 +14,7 @@ from batchor_core.store.sql import PostgresStorage, SqlStore
 from batchor_core.testing.clock import ManualClock
 from batchor_core.testing.records import new_run
 from batchor_core.testing.store_suite import StoreContract
-from tests.store.interrupts import check_interrupted_transaction
+from tests.store.interrupts import check_interrupted_statement, check_interrupted_transaction
 from tests.store.racing import RaceContract
 from tests.store.test_concurrency import THREADS, in_threads
 from tests.store.test_migrations import differences
@@ -53,6 +53,12 @@ class TestPostgres(StoreContract):
     def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
         """Ctrl-C between a transaction's begin and its block would lock the store for good."""
         check_interrupted_transaction(store, clock)
+
+    def test_interrupt_of_a_statement_leaves_no_lock(
+        self, store: SqlStore, clock: ManualClock
+    ) -> None:
+        """A connection that is thrown away with its cursor alive keeps its locks."""
+        check_interrupted_statement(store, clock)
 
 
 @pytest.mark.parametrize("is_used", [True, False])

@@ -21,7 +21,7 @@ from batchor_core.testing.records import (
     waiter_request,
 )
 from batchor_core.testing.store_suite import StoreContract
-from tests.store.interrupts import check_interrupted_transaction
+from tests.store.interrupts import check_interrupted_statement, check_interrupted_transaction
 
 
 class TestSQLiteFile(StoreContract):
@@ -124,6 +124,12 @@ class TestSQLiteFile(StoreContract):
     def test_interrupt_leaves_no_lock(self, store: SqlStore, clock: ManualClock) -> None:
         """Ctrl-C between a transaction's begin and its block would lock the store for good."""
         check_interrupted_transaction(store, clock)
+
+    def test_interrupt_of_a_statement_leaves_no_lock(
+        self, store: SqlStore, clock: ManualClock
+    ) -> None:
+        """A connection that is thrown away with its cursor alive keeps its locks."""
+        check_interrupted_statement(store, clock)
 
     def test_repr_names_the_file(self, store: SqlStore, tmp_path: Path) -> None:
         """A log line would not tell which store it is about."""

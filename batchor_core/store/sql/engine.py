@@ -20,6 +20,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Engine,
+    ExceptionContext,
     StaticPool,
     Table,
     Text,
@@ -278,6 +279,7 @@ def _sqlite_engine(url: URL, **options: Any) -> Engine:
     engine = create_engine(url, hide_parameters=True, connect_args=connect_args, **options)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "handle_error", _stay_connected)
     return engine
 
 
@@ -295,6 +297,16 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
+
+
+def _stay_connected(context: ExceptionContext) -> None:
+    """Roll back after an interrupt, as after any error, in place of closing the connection.
+
+    SQLite keeps the locks of a connection that is closed while one of its cursors lives on, as one
+    does in the interrupt's traceback.
+    """
+    if not isinstance(context.original_exception, Exception):
+        context.is_disconnect = False
 
 
 def _create_private(file: Path) -> None:
