@@ -12,6 +12,7 @@ from typing import cast
 from pydantic import BaseModel
 
 from batchor_core.artifacts.kinds import SENT_AND_RECEIVED, ArtifactKind
+from batchor_core.artifacts.layout import RunLayout
 from batchor_core.clock import Clock
 from batchor_core.errors import (
     BudgetExceededError,
@@ -151,6 +152,7 @@ class BatchRunner:
 
         Raises:
             BudgetError: It has a budget, and the price of its model is not known.
+            ConfigurationError: The run's files are there, but the store does not know it.
             FingerprintMismatchError: A run of this id exists with other input or another job.
         """
         if run_id is not None and not 0 < len(run_id) <= LONGEST_RUN_ID:
@@ -181,6 +183,7 @@ class BatchRunner:
         if run_id is None:
             record = self.store.create_run(new)
         else:
+            self._check_not_lost(run_id)
             record = Reattachment(
                 store=self.store,
                 clock=self.clock,
@@ -193,6 +196,17 @@ class BatchRunner:
             record = change_budget(self.store, record, job.whole_budget)
         self._plans[record.run_id] = plan
         return self._handle(record, plan, attachment)
+
+    def _check_not_lost(self, run_id: str) -> None:
+        """Refuse to begin a run anew whose files are there: it would be paid again."""
+        has_files = self.artifacts.has_folder(RunLayout(run_id=run_id).folder)
+        if has_files and not self.store.get_runs([run_id]):
+            raise ConfigurationError(
+                f"run {run_id!r} is not in this store, but has files under "
+                f"{self.artifacts.root!r}: the store was lost, or the run is another store's, and "
+                "what it has sent would be paid again. Restore the store from a backup and run "
+                "`batchor reconcile`, or begin under another run id"
+            )
 
     def estimate(self, job: BatchJob) -> Estimate:
         """Read a job's input to its end and return what it comes to; nothing is recorded or sent.

@@ -102,6 +102,17 @@ class RemoteFiles:
         ):
             fs.rm(target, recursive=True)
 
+    def has_folder(self, path: str) -> bool:
+        """Whether there are files below a folder.
+
+        Raises:
+            ArtifactError: It cannot be read.
+            ArtifactUnavailableError: The place cannot be reached now.
+        """
+        with self._guard("read", path) as (fs, target):
+            fs.invalidate_cache(target)
+            return bool(fs.isdir(target))
+
     def close(self) -> None:
         """Let go of connections. Idempotent; the next use opens new ones."""
         with self._lock:

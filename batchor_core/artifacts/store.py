@@ -184,6 +184,13 @@ class ArtifactStore:
         else:
             remove_leftovers(tempfile.gettempdir(), SPOOL_PREFIX)
 
+    def has_folder(self, path: str) -> bool:
+        """Whether there is a folder at ``path``, relative to the root."""
+        if self._remote is not None:
+            return self._remote.has_folder(path)
+        assert self._local_root is not None
+        return (self._local_root / path).is_dir()
+
     def delete(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
         if self._remote is not None:

@@ -214,7 +214,9 @@ class ArtifactContract:
         refs = [write(store, f"runs/r/{kind}/{n}") for kind in ("items", "raw") for n in range(3)]
         store.delete_folder("runs/r/raw")
         refs += [write(other, f"runs/r/raw/{n}") for n in range(3, 6)]
+        assert (other.has_folder("runs/r"), other.has_folder("runs/no")) == (True, False)
         store.delete_folder("runs/r")
+        assert not other.has_folder("runs/r")
         store.delete_folder("runs/r")
         for ref in refs:
             with pytest.raises(ArtifactMissingError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from batchor_core import BatchRunner, ChunkPolicy, RunState
+from batchor_core.errors import ConfigurationError
 from batchor_core.executor.reconcile import Finding
 from batchor_core.ids import SubmissionKey, parse_submission_key
 from tests.core.test_every_provider import every_provider
@@ -156,3 +157,12 @@ def test_stores_that_share_an_account_leave_each_other_alone(worlds: Worlds, con
         assert run.wait().status == "succeeded"
         check_conserved(run, 4)
     assert mine.batches() == 2
+
+
+def test_a_lost_store_is_noticed(world: World) -> None:
+    """The same start would buy everything again without a word."""
+    world.open(4).advance()
+    world.db = world.folder / "lost.sqlite3"
+    with pytest.raises(ConfigurationError, match="Restore the store from a backup"):
+        world.new_runner().open(world.job(4), run_id="run-1")
+    assert world.batches() == 1
