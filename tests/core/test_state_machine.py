@@ -81,6 +81,8 @@ BATCH_FAULTS: tuple[dict[str, Any], ...] = (
     },
     {"kind": "list_lag_seconds", "seconds": 100.0},
     {"kind": "not_found_after_create", "gets": 3},
+    {"kind": "late_files"},
+    {"kind": "late_files", "fields": ["output_file_id"]},
 )
 LINE_FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "line_error", "status": 500},
@@ -90,6 +92,7 @@ LINE_FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "bad_line", "variant": "invalid_utf8"},
     {"kind": "bad_line", "variant": "truncated", "instead": True},
     {"kind": "unknown_line"},
+    {"kind": "wrong_custom_id", "custom_id": "never-sent"},
 )
 REFUSED_FOR_GOOD: dict[str, Any] = {"kind": "line_error", "status": 400, "code": "bad_prompt"}
 NAMED_LINE: dict[str, Any] = {
@@ -244,6 +247,7 @@ class RunMachine(RuleBasedStateMachine):
             self.sim.openai_base_url,
             len(self.model),
             artifact_policy=self.artifact_policy,
+            on_lost="resend",  # what one fault has lost may well be answered
             chunk_policy=ChunkPolicy(max_requests=self.size),
             retry_policy=RetryPolicy(delay_s=1, max_delay_s=60, max_rounds=99, max_attempts=99),
             timing=TimingPolicy(lease_s=LEASE_S, create_timeout_s=0.3, settle_s=180, poll_s=30),
