@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from batchor_core.artifacts import ArtifactStore, RunLayout
 from batchor_core.clock import Clock
-from batchor_core.errors import ArtifactUnavailableError, LeaseLostError
+from batchor_core.errors import ArtifactUnavailableError
 from batchor_core.executor.plan import RunPlan
 from batchor_core.model.records import Lease, RunRecord
 from batchor_core.model.states import RunControlState
@@ -105,19 +105,6 @@ class LeaseKeeper:
         before = self._clock.monotonic()
         self.lease = self._store.renew_lease(self.lease, self._seconds)
         self._until = before + self._seconds
-
-    def require(self, seconds: float) -> None:
-        """Make sure that at least ``seconds`` remain.
-
-        Raises:
-            LeaseLostError: They do not, even after an extension.
-        """
-        if self.remaining_s <= seconds:
-            self.renew()
-        if self.remaining_s <= seconds:
-            raise LeaseLostError(
-                f"the lease on run {self.lease.run_id!r} is shorter than a create call may take"
-            )
 
     def release(self) -> None:
         """Give the lease back; a child that was forked on the way has none to give."""

@@ -126,15 +126,7 @@ def _send(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord) -> Non
         upload = _upload(cycle, chunk, submission, path)
         if upload is None:
             return
-        cycle.keeper.renew()  # the lease's end is stored as the latest end of the create call
-        may_create = cycle.store.allow_create(
-            cycle.lease,
-            submission.submission_id,
-            upload.ref,
-            server_time=upload.server_time,
-            alone_since=_alone_since(cycle),
-        )
-        if not may_create:
+        if not _allow_create(cycle, submission, upload, timeout_s):
             cycle.store.void(
                 cycle.lease,
                 submission.submission_id,
@@ -143,7 +135,6 @@ def _send(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord) -> Non
             )
             return
         cycle.probe("submit.create_allowed")
-        cycle.keeper.require(timeout_s)
         try:
             batch = provider.create(
                 upload_ref=upload.ref,
@@ -165,6 +156,27 @@ def _send(cycle: Cycle, chunk: ChunkRecord, submission: SubmissionRecord) -> Non
         adopted=False,
     )
     cycle.probe("submit.activated")
+
+
+def _allow_create(
+    cycle: Cycle, submission: SubmissionRecord, upload: Upload, timeout_s: float
+) -> bool:
+    """Commit that a create may be under way until the lease's end; whether it may begin now.
+
+    The lease is not extended after that: the call would outlast the end that is stored, and by
+    which others conclude that nothing comes any more.
+    """
+    while True:
+        cycle.keeper.renew()
+        may_create = cycle.store.allow_create(
+            cycle.lease,
+            submission.submission_id,
+            upload.ref,
+            server_time=upload.server_time,
+            alone_since=_alone_since(cycle),
+        )
+        if not may_create or cycle.keeper.remaining_s > timeout_s:
+            return may_create
 
 
 def _upload(

@@ -1,5 +1,8 @@
 """Creates that nobody acknowledged: what becomes of them when even looking does not help."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from batchor_core import ChunkPolicy, RetryPolicy, RunControlState, RunState
@@ -157,3 +160,29 @@ def test_fail_holds_even_if_the_process_dies(world: World) -> None:
     assert world.batches() == 1
     assert set(statuses(run).values()) == {"unresolved_submission"}
     check_conserved(run, 3)
+
+
+def test_no_create_outlasts_the_end_that_is_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that stood still would create a batch after others had given it up."""
+    run = world.open(3)
+    run.ingest()
+    store = world.runner.store
+    allow = store.allow_create
+    ends = []
+
+    def slowly(*arguments: Any, **options: Any) -> bool:
+        may_create = allow(*arguments, **options)
+        (submission,) = store.list_submissions("run-1")
+        ends.append(submission.create_allowed_until)
+        if len(ends) == 1:
+            world.clock.sleep(100)  # of the lease's 120 seconds
+        return may_create
+
+    monkeypatch.setattr(store, "allow_create", slowly)
+    run.advance()
+    assert ends[1] - ends[0] == timedelta(seconds=100)
+    run.wait()
+    check_conserved(run, 3)
+    check_paid_once(world)

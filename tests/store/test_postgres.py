@@ -112,3 +112,16 @@ def test_unreachable_server_keeps_the_password():
     with pytest.raises(StoreError, match=r"'name' on 127\.0\.0\.1") as caught:
         PostgresStorage("postgresql://user:topsecret@127.0.0.1:1/name?connect_timeout=1")
     assert "topsecret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("", "10"), ("connect_timeout=3", "3")])
+def test_a_server_that_is_away_is_given_up(target: str, query: str, seconds: str) -> None:
+    """A process would hang for as long as the network lets it."""
+    given = "&" if "?" in target else "?"
+    with (
+        PostgresStorage(f"{target}{given}{query}" if query else target) as store,
+        store._database._engine.connect() as connection,
+    ):
+        used = connection.connection.driver_connection.info.get_parameters()
+    assert used["connect_timeout"] == seconds
+    assert used["tcp_user_timeout"] == "60000"

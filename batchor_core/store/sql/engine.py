@@ -39,6 +39,18 @@ from sqlalchemy.sql.functions import GenericFunction
 from batchor_core.errors import ConfigurationError, StoreError
 
 BUSY_TIMEOUT_S = 30
+_TIMEOUTS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""When a PostgreSQL server that does not answer is given up: seconds, the last milliseconds.
+
+The DSN may say otherwise, and more: a statement's time-out is a matter of the server, and poolers
+between it and us refuse to pass it on.
+"""
 _BEGIN = "batchor_begin"
 _MIGRATION_LOCK = "SELECT pg_advisory_xact_lock(7236287263)"  # any constant that is ours alone
 
@@ -254,7 +266,14 @@ def postgres(dsn: str) -> Database:
     """
     url = _postgres_url(dsn)
     try:
-        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True)
+        engine = create_engine(
+            url,
+            hide_parameters=True,
+            pool_pre_ping=True,
+            connect_args={
+                name: value for name, value in _TIMEOUTS.items() if name not in url.query
+            },
+        )
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "PostgreSQL needs psycopg: pip install 'batchor-dagster[postgres]'"
