@@ -15,6 +15,7 @@ from batchor_core.artifacts.kinds import SENT_AND_RECEIVED, ArtifactKind
 from batchor_core.artifacts.layout import RunLayout
 from batchor_core.clock import Clock
 from batchor_core.errors import (
+    ArtifactUnavailableError,
     BudgetExceededError,
     ConfigurationError,
     MissingCredentialsError,
@@ -199,7 +200,10 @@ class BatchRunner:
 
     def _check_not_lost(self, run_id: str) -> None:
         """Refuse to begin a run anew whose files are there: it would be paid again."""
-        has_files = self.artifacts.has_folder(RunLayout(run_id=run_id).folder)
+        try:
+            has_files = self.artifacts.has_folder(RunLayout(run_id=run_id).folder)
+        except ArtifactUnavailableError:
+            return  # nobody can tell; the steps wait for the files, and say so
         if has_files and not self.store.get_runs([run_id]):
             raise ConfigurationError(
                 f"run {run_id!r} is not in this store, but has files under "

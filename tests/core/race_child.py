@@ -19,7 +19,7 @@ def main(base_url: str, folder: str, rows: int, seed: int) -> None:
         run = runner.open(job_for(base_url, rows, **race_options()), run_id="run-1")
         while not run.refresh().is_finished:
             run.advance(dice.choice([0.05, 0.2, 1.0]))
-            runner._clock.sleep(dice.random() * 0.1)
+            runner.clock.sleep(dice.random() * 0.1)
 
 
 if __name__ == "__main__":

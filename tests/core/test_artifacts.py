@@ -210,7 +210,7 @@ class TestOutage:
     @pytest.fixture(params=["ingest", "send", "start"])
     def go(self, request: pytest.FixtureRequest, world: World) -> Iterator[Callable[[], Run]]:
         """Reads the input, in each way that does not wait for answers."""
-        url = f"unreachable://{world.folder.name}-{request.param}"
+        url = f"unreachable://{world.folder.parent.name}"
         with BatchRunner(world.db, url, clock=world.clock) as runner:
 
             def go() -> Run:

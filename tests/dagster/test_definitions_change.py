@@ -7,7 +7,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from batchor_core.integration import SystemClock
+from batchor_core.clock import SystemClock
 from batchor_core.model.states import RunControlState, WaiterState
 from batchor_dagster import BatchorResource, batch_asset, build_batch_sensors
 from batchor_dagster.asset.partitions import DefinedPartitions
